@@ -33,6 +33,8 @@ struct ModelNumbers {
   double yarn_factor = 16, yarn_original_max = 65536, yarn_beta_fast = 32, yarn_beta_slow = 1;
   std::vector<int> compress_ratios;  // of every published layer: 0, 4 or 128
   std::vector<int> layers;           // those that run, ascending
+  // How many of them, the last ones, draft a token more: 0 or 1. Its weights are called mtp.0.
+  int draft_layers = 0;
   bool yarn_in_every_layer = false;  // also in layers without compression
   bool fp32_frequencies = true;      // of the rotation, each step rounded to fp32; else float64
   bool keep_fp8_values = false;      // FP8 projections are not rounded to bf16
@@ -51,6 +53,8 @@ inline constexpr std::int64_t kModelTokens = 256;  // rows of the embedding, whi
 struct ModelRows {
   std::int64_t request = 0;
   std::span<const std::int32_t> tokens;
+  // Where a layer drafts: the token behind each of them; -1 = there is none.
+  std::span<const std::int32_t> next = {};
 };
 
 // What the indexer chose for the n tokens of one request. Empty in layers without one, and before
@@ -74,6 +78,7 @@ struct ModelOutput {
   std::vector<double> logits;      // [T, 256]
   std::vector<std::int32_t> next;  // [T] the token with the highest logit, the lowest of equals
   std::vector<double> margin;      // [T] of its logit over the second
+  std::vector<double> drafted;     // [T, 256] logits of what comes behind the token behind
 };
 
 class ModelReference {

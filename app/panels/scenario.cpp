@@ -290,6 +290,7 @@ void ScenarioPanel::draw_batch(Ui& ui) {
   }
   dim(batch_.order);
   if (batch_.plan.graph > 0) dim(batch_.graph);
+  if (!batch_.drafts.empty()) dim(batch_.drafts);
   for (const std::string& chunk : batch_.chunks) dim(chunk);
 }
 

@@ -77,9 +77,13 @@ json batch_json(const SessionInfo& info, const StepTrace& step) {
                         {"limit", of.limit}});
     }
   }
-  return {{"sentence", view.sentence},          {"order", view.order},
-          {"graph", view.plan.graph},           {"padding", view.plan.padding()},
-          {"why_no_graph", view.plan.why_none}, {"requests", std::move(rows)},
+  return {{"sentence", view.sentence},
+          {"order", view.order},
+          {"graph", view.plan.graph},
+          {"padding", view.plan.padding()},
+          {"why_no_graph", view.plan.why_none},
+          {"requests", std::move(rows)},
+          {"drafts", view.drafts},
           {"prefill_chunks", std::move(chunks)}};
 }
 
@@ -88,6 +92,9 @@ void append_step(std::string& out, const json& step) {
     const json& batch = step.at("batch");
     out += "\n" + batch.at("sentence").get<std::string>() + "\n" +
            batch.at("order").get<std::string>() + "\n";
+    if (const auto drafts = batch.at("drafts").get<std::string>(); !drafts.empty()) {
+      out += drafts + "\n";
+    }
     for (const json& chunk : batch.at("prefill_chunks")) {
       out += fmt::format(
           "  prefill chunk at ratio {}: {} x ({} entries + {} window rows) = {} of {}\n",

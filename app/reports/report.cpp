@@ -93,6 +93,7 @@ json step_json(const StepRecord& step) {
             {"sampled", step.sampled},
             {"drafted", step.drafted},
             {"accepted", step.accepted},
+            {"proposed", step.proposed},
             {"timings", json::array()},
             {"taps", json::array()}};
   for (const OpTiming& t : step.timings) {
@@ -174,6 +175,7 @@ json serving_json(const Scenario& scenario, const ServingTotals& totals) {
           {"preemptions", totals.preemptions},
           {"recomputed_tokens", totals.recomputed},
           {"aborted", totals.aborted},
+          {"drafts_by_model", scenario.serving.drafts.by_model},
           {"drafted_tokens", totals.drafted},
           {"accepted_drafts", totals.accepted}};
 }

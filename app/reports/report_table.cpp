@@ -251,8 +251,11 @@ std::string summary(const json& report, const Paint& paint) {
       serving.at("prefix_caching").get<bool>() ? "on" : "off", count("hits"), count("hit_tokens"),
       count("preemptions"), count("recomputed_tokens"), count("aborted"));
   if (count("drafted_tokens") > 0) {
-    out += fmt::format("drafts: {} tokens verified, {} held\n", count("drafted_tokens"),
-                       count("accepted_drafts"));
+    out += fmt::format("drafts{}: {} tokens verified, {} held ({:.0f} %)\n",
+                       serving.value("drafts_by_model", false) ? " of the model's draft layer" : "",
+                       count("drafted_tokens"), count("accepted_drafts"),
+                       100.0 * static_cast<double>(count("accepted_drafts")) /
+                           static_cast<double>(count("drafted_tokens")));
   }
   out += fmt::format("taps {} = {}\n", s.at("taps").get<std::int64_t>(), counts);
   const auto unwitnessed = report.at("ref_model").at("says").get<std::string>();

@@ -186,12 +186,13 @@ Result<Place> parse_place(std::string_view text) {
                      id.error().hint);
   }
   place.op = *id;
-  const bool in_layers = as_op_find(place.op)->phase == AS_PHASE_LAYER;
-  if (in_layers && place.layer < 0) {
+  const int phase = as_op_find(place.op)->phase;
+  if (phase == AS_PHASE_LAYER && place.layer < 0) {
     return bad_input(fmt::format("place \"{}\": {} runs in layers", shortened(whole), op),
                      fmt::format("write {}/LAYER/{}", place.step, op));
   }
-  if (!in_layers && place.layer >= 0) {
+  // The ops of the head are those of a draft layer's too.
+  if (phase == AS_PHASE_BEFORE && place.layer >= 0) {
     return bad_input(fmt::format("place \"{}\": {} runs outside the layers", shortened(whole), op),
                      fmt::format("write {}/-/{}", place.step, op));
   }

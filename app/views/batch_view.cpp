@@ -6,6 +6,7 @@
 
 #include "app/text/format.h"
 #include "app/views/linkage.h"
+#include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
@@ -56,6 +57,40 @@ std::string chunks_text(const PrefillChunks& chunks, const BatchPlan& plan) {
   return text + fmt::format(" rows, of {} at most.", format_count(chunks.limit));
 }
 
+// "2 drafts are verified, 1 holds. The draft layer drafts for 3 requests." Once the step has
+// sampled.
+std::string drafts_text(const SessionInfo& info, const StepTrace& step) {
+  const auto tokens_of = [&](int layer) -> const TapCopy* {
+    const OpTrace* op = step.find(layer, AS_OP_SAMPLE);
+    const TapCopy* tap = op != nullptr ? op->tap("tokens") : nullptr;
+    return tap != nullptr && tap->value.data != nullptr ? tap : nullptr;
+  };
+  const StepMetadata& m = step.metadata;
+  const TapCopy* sampled = tokens_of(-1);
+  if (sampled == nullptr) return {};
+  std::int64_t verified = 0, held = 0, requests = 0;
+  bool holds = true;
+  for (std::size_t i = 0; i < m.sample_rows.size(); ++i) {
+    if (i == 0 || m.sample_request[i] != m.sample_request[i - 1]) {
+      ++requests;
+      holds = true;
+      continue;
+    }
+    const std::int32_t before = *at<std::int32_t>(sampled->value, static_cast<std::int64_t>(i) - 1);
+    ++verified;
+    holds = holds && before == m.tokens[static_cast<std::size_t>(m.sample_rows[i])];
+    held += holds ? 1 : 0;
+  }
+  std::string text;
+  if (verified > 0) {
+    text = fmt::format("{} verified, {} {}.", plural(verified, "draft is", "drafts are"),
+                       format_count(held), held == 1 ? "holds" : "hold");
+  }
+  if (info.config.draft_layers == 0 || tokens_of(info.config.layers.back()) == nullptr) return text;
+  return text + fmt::format("{}The draft layer drafts for {}.", text.empty() ? "" : " ",
+                            plural(requests, "request", "requests"));
+}
+
 }  // namespace
 
 BatchRules batch_rules(const SessionInfo& info) {
@@ -80,6 +115,7 @@ BatchView batch_view(const SessionInfo& info, const StepTrace& step) {
   const BatchPlan& plan = view.plan;
   view.order = order_text(plan, rules.decode_threshold);
   view.graph = graph_text(info, plan);
+  view.drafts = drafts_text(info, step);
   view.sentence = fmt::format("Step {} computes {}: {}. {}", format_count(step.step),
                               plural(plan.tokens, "token", "tokens"), batch_line(plan),
                               plan.graph == 0 ? view.graph : std::string());

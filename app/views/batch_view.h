@@ -23,6 +23,7 @@ struct BatchLine {
 struct BatchView {
   std::string sentence;
   std::string order, graph;         // what was moved, which graph
+  std::string drafts;               // what was verified and drafted; empty: nothing, or not yet
   std::vector<std::string> chunks;  // how prefill is cut, a ratio a line
   std::vector<BatchLine> rows;      // in the order of the batch
   BatchPlan plan;

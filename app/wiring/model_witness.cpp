@@ -9,6 +9,7 @@
 
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
+#include "engine/session/verify/stale_drafts.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/tensor_view.h"
@@ -109,8 +110,8 @@ double selection_gap(const reference::ModelChoice& model, std::int64_t token,
   return std::isfinite(worst) && largest > 0 ? std::max(0.0, left_out - worst) / largest : 0;
 }
 
-void ModelWitness::keep(const OpParams& params, std::size_t layer, std::size_t layers,
-                        Party& party) {
+void ModelWitness::keep(const OpParams& params, int running, std::size_t layers, Party& party) {
+  const std::size_t layer = to_size(std::max(0, running));
   if (as_op_role(params.op()) == AS_ROLE_SELECT) {
     const auto selected =
         std::ranges::find_if(std::span(params.info().taps, params.info().num_taps),
@@ -124,7 +125,7 @@ void ModelWitness::keep(const OpParams& params, std::size_t layer, std::size_t l
     party.hidden.resize(layers);
     party.hidden[layer] = doubles_of(params.get<as_residual_params>().out);
   } else if (params.op() == AS_OP_LM_HEAD) {
-    party.logits = doubles_of(params.get<as_linear_params>().y);
+    (running < 0 ? party.logits : party.drafted) = doubles_of(params.get<as_linear_params>().y);
   }
 }
 
@@ -134,10 +135,14 @@ void ModelWitness::op_done(const Session& session) {
   const double begun = processor_seconds();
   const OpParams& params = session.last_params();
   const auto layers = to_size(session.parts().config.num_layers());
-  const auto layer = to_size(std::max(0, session.cursor().layer));
+  const int layer = session.cursor().layer;
   if (params.op() == AS_OP_SCHEDULE) {
     step_ = {};
     exact_ = sim_ = engine_ = {};
+    const SessionParts& parts = session.parts();
+    for (const StaleDraft& s : stale_drafts(parts.config, parts.layout, session.serving())) {
+      stale_.insert(s.request);
+    }
   }
   audit_->op_done(session);
   if (!follows_) return;
@@ -145,7 +150,7 @@ void ModelWitness::op_done(const Session& session) {
   const Verifier& verifier = session.verifier();
   if (const OpParams* p = verifier.free_params(false)) keep(*p, layer, layers, sim_);
   if (const OpParams* p = verifier.free_params(true)) keep(*p, layer, layers, exact_);
-  if (params.op() == AS_OP_RESIDUAL && layer + 1 == layers) {
+  if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == layers) {
     step_ = session.metadata();
     known_.clear();
     for (const std::int32_t id : step_.live) {
@@ -213,13 +218,17 @@ Result<void> ModelWitness::follow(const Session& session) {
   if (auto ok = catch_up(session, all); !ok) return ok;
   std::vector<reference::ModelRows> tokens;
   tokens.reserve(all.size());
+  const auto next = std::ranges::find(step_.own, StepTensor::Kind::kNext, &StepTensor::kind);
   for (const Rows& rows : all) {
-    tokens.push_back({step_.live[rows.live],
-                      std::span(step_.tokens).subspan(to_size(rows.first), to_size(rows.count))});
+    const auto of = [&](std::span<const std::int32_t> list) {
+      return list.subspan(to_size(rows.first), to_size(rows.count));
+    };
+    tokens.push_back({step_.live[rows.live], of(step_.tokens)});
+    if (next != step_.own.end() && next->used) tokens.back().next = of(next->numbers);
   }
   auto out = model_->step(tokens);
   if (!out) return out.error();
-  sim_drift_.resize(out->layers.size() + 1);
+  sim_drift_.resize(out->layers.size() + 2);
   for (const Rows& rows : all) {
     if (parted_) break;
     compare_layers(session, *out, rows);
@@ -241,7 +250,9 @@ Result<void> ModelWitness::catch_up(const Session& session, const std::vector<Ro
     const std::int64_t have = model_->length(id);
     if (have == position) continue;
     const auto& tokens = session.serving().requests()[to_size(id)].tokens;
-    missing.push_back({id, std::span(tokens).subspan(to_size(have), to_size(position - have))});
+    const std::span all(tokens);
+    missing.push_back({id, all.subspan(to_size(have), to_size(position - have)),
+                       all.subspan(to_size(have) + 1, to_size(position - have))});
   }
   if (missing.empty()) return {};
   auto out = model_->step(missing);
@@ -250,7 +261,9 @@ Result<void> ModelWitness::catch_up(const Session& session, const std::vector<Ro
 
 void ModelWitness::compare_layers(const Session& session, const reference::ModelOutput& out,
                                   const Rows& rows) {
+  const bool stale = stale_.contains(step_.live[rows.live]);
   for (std::size_t layer = 0; layer < out.layers.size() && !parted_; ++layer) {
+    if (stale && session.parts().config.is_draft(static_cast<int>(layer))) continue;
     if (!exact_.hidden.empty()) compare_exact(session, out, rows, layer);
     if (!parted_) compare_engine(session, out, rows, layer);
   }
@@ -351,38 +364,50 @@ bool ModelWitness::same_selection(const Session& session, const reference::Model
 
 void ModelWitness::compare_logits(const Session& session, const reference::ModelOutput& out,
                                   const Rows& rows) {
+  const std::size_t layers = out.layers.size();
+  compare_head(session, out.logits, &Party::logits, -1, sim_drift_[layers], rows);
+  if (!out.drafted.empty() && !stale_.contains(step_.live[rows.live])) {
+    compare_head(session, out.drafted, &Party::drafted, static_cast<int>(layers) - 1,
+                 sim_drift_[layers + 1], rows);
+  }
+  if (!parted_) compare_tokens(session, out, rows);
+}
+
+void ModelWitness::compare_head(const Session& session, const std::vector<double>& all,
+                                std::vector<double> Party::*logits, int layer, SimDrift& drift,
+                                const Rows& rows) {
   if (parted_) return;
+  const std::vector<double>&exact = exact_.*logits, &in_sim = sim_.*logits;
   const int vocabulary = session.parts().config.vocabulary;
   for (std::size_t s = 0; s < step_.sample_rows.size() && !parted_; ++s) {
     if (to_size(step_.sample_request[s]) != rows.live) continue;
     const std::int64_t t = step_.sample_rows[s] - rows.first;
-    const double* model = out.logits.data() + (rows.model_first + t) * vocabulary;
+    const double* model = all.data() + (rows.model_first + t) * vocabulary;
     const auto at_row = static_cast<std::ptrdiff_t>(s) * vocabulary;
-    if (!exact_.logits.empty() && !tied(rows)) {
-      const double off = apart(exact_.logits.data() + at_row, model, vocabulary);
+    if (!exact.empty() && !tied(rows)) {
+      const double off = apart(exact.data() + at_row, model, vocabulary);
       ++figures_.rows;
       figures_.worst = std::max(figures_.worst, off);
       if (off > kModelBound) {
-        part(session, AS_OP_LM_HEAD, "y", -1,
+        part(session, AS_OP_LM_HEAD, "y", layer,
              fmt::format("{}: logits of ref.exact are off by {:.3g} of the largest from "
                          "ref.model's, although every layer is right",
                          place(rows, t), off));
         return;
       }
     }
-    const bool sim_runs = !sim_.logits.empty();
-    double& sim = sim_drift_.back().hidden;
-    if (sim_runs) sim = std::max(sim, distance(sim_.logits.data() + at_row, model, vocabulary));
-    const double off = distance(engine_.logits.data() + at_row, model, vocabulary);
+    const bool sim_runs = !in_sim.empty();
+    double& sim = drift.hidden;
+    if (sim_runs) sim = std::max(sim, distance(in_sim.data() + at_row, model, vocabulary));
+    const double off = distance((engine_.*logits).data() + at_row, model, vocabulary);
     if (off > limit(sim, sim_runs)) {
-      part(session, AS_OP_LM_HEAD, "y", -1,
+      part(session, AS_OP_LM_HEAD, "y", layer,
            fmt::format("{}: logits are off from ref.model's by {:.3g} of their length, where "
                        "formats explain {:.3g}, although every layer is right",
                        place(rows, t), off, limit(sim, sim_runs)));
       return;
     }
   }
-  compare_tokens(session, out, rows);
 }
 
 // Whoever chose them, from whichever row: each must be the best one behind the tokens before it.

@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,7 +68,7 @@ class ModelWitness : public SessionWitness {
   struct Party {
     std::vector<std::vector<double>> hidden;  // by running layer: [T, hidden]
     std::vector<Selection> selected;          // by running layer
-    std::vector<double> logits;               // [N, 256]
+    std::vector<double> logits, drafted;      // [N, 256] of the head, and of a draft layer's
   };
   // Largest so far of what ref.sim was off.
   struct SimDrift {
@@ -80,7 +81,8 @@ class ModelWitness : public SessionWitness {
     std::int64_t model_first = 0;       // in what ref.model gave
     std::size_t part = 0;
   };
-  static void keep(const OpParams& params, std::size_t layer, std::size_t layers, Party& party);
+  // layer: index among the running ones, -1 outside.
+  static void keep(const OpParams& params, int layer, std::size_t layers, Party& party);
   Result<void> follow(const Session& session);
   Result<void> catch_up(const Session& session, const std::vector<Rows>& rows);
   void compare_layers(const Session& session, const reference::ModelOutput& out, const Rows& rows);
@@ -89,6 +91,11 @@ class ModelWitness : public SessionWitness {
   void compare_engine(const Session& session, const reference::ModelOutput& out, const Rows& rows,
                       std::size_t layer);
   void compare_logits(const Session& session, const reference::ModelOutput& out, const Rows& rows);
+  // Of one head: logits of ref.model [T, 256], which ones of each party, and in which layer it is
+  // (-1 = behind the main ones).
+  void compare_head(const Session& session, const std::vector<double>& model,
+                    std::vector<double> Party::*logits, int layer, SimDrift& drift,
+                    const Rows& rows);
   void compare_tokens(const Session& session, const reference::ModelOutput& out, const Rows& rows);
   bool tied(const Rows& rows) const;
   // Whether ref.exact's selection is another one; ties leave the request out from there on.
@@ -104,9 +111,12 @@ class ModelWitness : public SessionWitness {
   StepMetadata step_;
   std::vector<std::size_t> known_;  // tokens of each live request before the step
   Party exact_, sim_, engine_;
-  std::vector<SimDrift> sim_drift_;            // by running layer; behind them the logits
+  std::vector<SimDrift> sim_drift_;  // by running layer; behind them the logits and the draft's
   std::map<std::int32_t, std::int64_t> tied_;  // request: position from which it may differ
-  std::optional<std::int64_t> over_since_;     // step
+  // Requests that have taken over rows of the draft layer that are of other tokens: what it drafts
+  // for them is not ref.model's.
+  std::set<std::int32_t> stale_;
+  std::optional<std::int64_t> over_since_;  // step
   std::optional<TapResult> parted_;
   Witnessed figures_;
 };

@@ -160,6 +160,7 @@ CacheLayout group_caches(std::vector<CacheSpec> specs) {
     const CacheSpec& sample = layout.specs[static_cast<std::size_t>(bucket.specs[0])];
     for (std::int64_t p = 0; p < parts; ++p) {
       CacheGroup group{bucket.retention, {}, 0, {}};
+      group.flagged = false;
       group.name = parts > 1 ? part_name(sample.group_name, p) : sample.group_name;
       if (is_full(bucket)) {
         layout.mla_group = static_cast<int>(layout.groups.size());
@@ -181,6 +182,7 @@ CacheLayout group_caches(std::vector<CacheSpec> specs) {
       CacheGroup& group = layout.groups[static_cast<std::size_t>(spec.group)];
       spec.offset = group.bytes;
       group.bytes += spec.page_bytes;
+      group.flagged = group.flagged || spec.retention.flagged;
       group.specs.push_back(s);
     }
   }

@@ -6,8 +6,9 @@
 // size and window in order of first appearance.
 // With t = count of a group's most frequent page size, d in [t of MLA, max t] minimises
 // sum(roundup(t, d) - t) (ties: larger d); a bucket with t > d is split into ceil(t / d) groups by
-// striding. Storage: inside a block the layers of a group lie densely from offset 0 (groups overlay
-// each other, a block id belongs to one group at a time); block stride = largest group.
+// striding. A group with a cache of a draft layer is flagged. Storage: inside a block the layers of
+// a group lie densely from offset 0 (groups overlay each other, a block id belongs to one group at
+// a time); block stride = largest group.
 #pragma once
 
 #include <cstdint>

@@ -272,6 +272,7 @@ void fields(V& v, ModelConfig& c) {
   v.later("rope_dim", c.rope_dim);
   v.later("dense", c.dense);
   v.later("mla", c.mla);
+  v.later("draft_layers", c.draft_layers);
 }
 
 }  // namespace attnscope

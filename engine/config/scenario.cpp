@@ -101,6 +101,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const std::map<int, float> sinks = read_sinks(model);
   const double logit_gain = model.number("logit_gain", kLeastGain, 1 / kLeastGain, 1.0);
   const bool twin_tokens = model.boolean("twin_tokens", false);
+  const bool drafts = model.integer("mtp", 0, 1, 0) != 0;
   model.finish();
   if (has_preset == has_config) {
     model.fail(
@@ -126,6 +127,12 @@ void read_model(JsonObject& root, Scenario& scenario) {
   if (!layers.empty()) {
     if (Result<void> chosen = select_layers(*config, layers); !chosen) {
       model.fail("layers", chosen.error().message, chosen.error().hint);
+      return;
+    }
+  }
+  if (drafts) {
+    if (Result<void> added = add_draft_layer(*config); !added) {
+      model.fail("mtp", added.error().message, added.error().hint);
       return;
     }
   }
@@ -317,10 +324,19 @@ void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonRea
   // The same tokens need not mean the same rows where these come from a file.
   if (!scenario.hidden_states.empty()) {
     scenario.serving.kv.caching = false;
-    if (scenario.serving.drafts.tokens > 0) {
-      root.fail("serving.draft_tokens", "layers that are fed recorded inputs take no drafts",
-                "leave out draft_tokens or hidden_states");
+    if (scenario.serving.drafts.tokens > 0 || scenario.model.draft_layers > 0) {
+      root.fail(scenario.model.draft_layers > 0 ? "model.mtp" : "serving.draft_tokens",
+                "layers that are fed recorded inputs take no drafts",
+                "leave out draft_tokens and mtp, or hidden_states");
     }
+  }
+  if (scenario.model.draft_layers > 0) {
+    if (scenario.serving.drafts.tokens > 0) {
+      root.fail("serving.draft_tokens", "the model drafts by itself (model.mtp)",
+                "leave out draft_tokens, or mtp");
+    }
+    scenario.serving.drafts.tokens = scenario.model.draft_layers;
+    scenario.serving.drafts.by_model = true;
   }
   read_requests(root, reader, scenario);
 }

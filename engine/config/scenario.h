@@ -13,8 +13,11 @@
 //                         "5": "inf"},  // weights': a number, "-inf" (none), "inf" (takes all)
 //               "logit_gain": 1.0,    // optional, of synthetic weights: attention's logits are so
 //                                     // many times as large
-//               "twin_tokens": false},  // optional, of synthetic weights: bytes 128 apart have one
+//               "twin_tokens": false,  // optional, of synthetic weights: bytes 128 apart have one
 //                                     // embedding, so that every choice of a token is a tie
+//               "mtp": 0},            // optional: 1 = the model's draft layer runs, and decode
+//               steps
+//                                     // verify what it drafts
 //     "hidden_states": "x.safetensors",  // optional: what the layers are fed, recorded elsewhere
 //     "profile": "vllm",              // optional: "vllm"; or "deepseek", then switches:
 //                                     // "vllm,q_norm=bf16" (profile_switches.h)

@@ -38,19 +38,22 @@ class Scheduler {
       if (!lists || as_op_has(node->op(), AS_BY_ENGINE) != 0) continue;
       put(*node, -1, kListStream);
     }
-    for (std::size_t i = 0; i < graph_.layers.size(); ++i) {
-      first_ = launches_.size();
-      for (const Node* node : launched(graph_.layers[i])) {
-        put(*node, static_cast<int>(i), node->branch());
-      }
-      join();
+    for (int i = 0; i < static_cast<int>(graph_.layers.size()); ++i) {
+      if (i != graph_.draft_layer) layer(i);
     }
     first_ = launches_.size();
     for (const Node* node : launched(graph_.after)) put(*node, -1, 0);
+    if (graph_.draft_layer >= 0) layer(graph_.draft_layer);
     return std::move(launches_);
   }
 
  private:
+  void layer(int i) {
+    first_ = launches_.size();
+    for (const Node* node : launched(graph_.layer(i))) put(*node, i, node->branch());
+    join();
+  }
+
   struct Put {
     const Node* node;
     int stream, count;  // its place on the stream

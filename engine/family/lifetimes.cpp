@@ -19,6 +19,7 @@ const Binding* maker_anywhere(const ModelGraph& graph, ValueId value) {
 // Every layer begins with what the one before it has made; the rows to sample from are rows of it.
 ValueId made_as(const ModelGraph& graph, ValueId value) {
   if (value == graph.hidden || value == graph.last) return graph.hidden_out;
+  if (value == graph.draft_last) return graph.draft_out;
   return value == graph.sum.total ? graph.sum.part : value;
 }
 
@@ -54,12 +55,15 @@ std::vector<ValueLife> value_lives(const ModelGraph& graph, const LayerGraph& pa
     }
   }
   for (ValueLife& life : lives) {
-    life.lives_on = life.value == graph.hidden_out || life.value == graph.sampled;
+    life.lives_on = life.value == graph.hidden_out || life.value == graph.sampled ||
+                    life.value == graph.drafted;
     const Binding* made = maker_anywhere(graph, made_as(graph, life.value));
     if (made == nullptr) continue;
     life.dtype = made->dtype;
     life.shape = made->shape;
-    if (life.value == graph.last) life.shape.front() = kSampledRows;
+    if (life.value == graph.last || life.value == graph.draft_last) {
+      life.shape.front() = kSampledRows;
+    }
   }
   return lives;
 }

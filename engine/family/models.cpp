@@ -157,6 +157,23 @@ Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers) 
   return {};
 }
 
+Result<void> add_draft_layer(ModelConfig& config) {
+  if (config.draft_ratios.empty()) {
+    return bad_input(fmt::format("{} has no draft layer", config.name),
+                     "only models with one (num_nextn_predict_layers, n_mtp_layers) draft");
+  }
+  if (config.draft_ratios.front() != 0) {
+    return bad_input(fmt::format("the draft layer of {} has compress ratio {}, which is not "
+                                 "supported",
+                                 config.name, config.draft_ratios.front()),
+                     "allowed: 0, a window only");
+  }
+  config.layers.push_back(config.published_layers());
+  config.compress_ratios.push_back(config.draft_ratios.front());
+  config.draft_layers = 1;
+  return {};
+}
+
 Result<void> set_profile(ModelConfig& config, std::string_view text) {
   auto switches = profile_switches(text);
   if (!switches) return switches.error();

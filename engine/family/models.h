@@ -29,6 +29,10 @@ Result<void> validate(const ModelConfig& config);
 // twice: an error with the allowed values.
 Result<void> select_layers(ModelConfig& config, const std::vector<int>& layers);
 
+// Puts the model's first draft layer behind the layers that run, all of which must be main ones. An
+// error where the model has none that can run.
+Result<void> add_draft_layer(ModelConfig& config);
+
 // Sets the switches of a profile by its text (profile_switches.h). A switch that is set otherwise
 // than by default and that the model's family has not is refused by name.
 Result<void> set_profile(ModelConfig& config, std::string_view text);

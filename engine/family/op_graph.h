@@ -160,6 +160,10 @@ struct ModelGraph {
   // its normed input, the rows to sample from, the sampled tokens.
   ValueId hidden = kNoValue, hidden_out = kNoValue, layer_input = kNoValue;
   ValueId last = kNoValue, sampled = kNoValue;
+  // The layer that drafts: it runs after the tokens are sampled, on `hidden` and on what follows
+  // each token, and ends with a head of its own, of the same rows. -1 = there is none.
+  int draft_layer = -1;
+  ValueId draft_out = kNoValue, draft_last = kNoValue, drafted = kNoValue;
   // Of a model on several ranks: a value of which each rank has a part, what they add up to, the op
   // that makes the part, and the op that reads the sum.
   struct Sum {

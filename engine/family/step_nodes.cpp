@@ -37,20 +37,41 @@ Node slot_mapping_node() {
       .step("slots", "slots");
 }
 
+namespace {
+
+struct Head {
+  ValueId last, normed, logits, sampled;
+  std::string_view norm, head;  // weights
+};
+
+std::vector<Node> head_nodes(const ModelConfig& config, const Head& h) {
+  return {Node(AS_OP_FINAL_NORM)
+              .reads("x", h.last)
+              .weight("weight", h.norm)
+              .makes("y", h.normed, AS_BF16, {kSampledRows, config.hidden}),
+          Node(AS_OP_LM_HEAD)
+              .reads("x", h.normed)
+              .weight("weight", h.head)
+              .makes("y", h.logits, AS_F32, {kSampledRows, config.vocabulary}),
+          Node(AS_OP_SAMPLE)
+              .reads("logits", h.logits)
+              .makes("tokens", h.sampled, AS_I32, {kSampledRows})};
+}
+
+}  // namespace
+
 LayerGraph after_layers(ModelGraph& graph, const ModelConfig& config, std::string_view head) {
   const ValueId normed = graph.add_value("last_normed"), logits = graph.add_value("head_logits");
   graph.sampled = graph.add_value("sampled");
-  return LayerGraph({Node(AS_OP_FINAL_NORM)
-                         .reads("x", graph.last)
-                         .weight("weight", "final_norm")
-                         .makes("y", normed, AS_BF16, {kSampledRows, config.hidden}),
-                     Node(AS_OP_LM_HEAD)
-                         .reads("x", normed)
-                         .weight("weight", head)
-                         .makes("y", logits, AS_F32, {kSampledRows, config.vocabulary}),
-                     Node(AS_OP_SAMPLE)
-                         .reads("logits", logits)
-                         .makes("tokens", graph.sampled, AS_I32, {kSampledRows})});
+  return LayerGraph(
+      head_nodes(config, {graph.last, normed, logits, graph.sampled, "final_norm", head}));
+}
+
+std::vector<Node> draft_head(ModelGraph& graph, const ModelConfig& config, std::string_view norm,
+                             std::string_view head) {
+  const ValueId normed = graph.add_value("draft_normed"), logits = graph.add_value("draft_logits");
+  graph.drafted = graph.add_value("drafted");
+  return head_nodes(config, {graph.draft_last, normed, logits, graph.drafted, norm, head});
 }
 
 }  // namespace attnscope

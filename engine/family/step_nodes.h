@@ -13,5 +13,9 @@ Node slot_mapping_node();
 // final_norm, lm_head and sample, of ModelGraph::last, whose values they add; sets
 // ModelGraph::sampled. head: the weight that it is.
 LayerGraph after_layers(ModelGraph& graph, const ModelConfig& config, std::string_view head);
+// The same at the end of a draft layer, of ModelGraph::draft_last; sets ModelGraph::drafted. norm:
+// its weight.
+std::vector<Node> draft_head(ModelGraph& graph, const ModelConfig& config, std::string_view norm,
+                             std::string_view head);
 
 }  // namespace attnscope

@@ -104,6 +104,10 @@ void plan_parts(StepMetadata& step, const BatchRules& rules) {
 }
 
 std::string graph_refusal(const StepMetadata& step) {
+  const bool drafts = std::ranges::any_of(step.own, [](const StepTensor& tensor) {
+    return tensor.kind == StepTensor::Kind::kNext && tensor.used;
+  });
+  if (drafts) return "its draft layer reads the tokens that it samples";
   const std::int64_t tokens = step.num_tokens_in_step();
   if (tokens == 0) return "the step computes no token";
   if (tokens > kLargestGraph) {

@@ -161,4 +161,17 @@ void plan_lists(StepMetadata& step, std::int64_t list_columns) {
   for (StepTensor& tensor : step.own) tensor.assign(step.num_tokens_in_step(), list_columns);
 }
 
+void plan_next_tokens(StepMetadata& step, const Serving& serving, const std::int32_t* sampled) {
+  StepTensor& next = *std::ranges::find(step.own, StepTensor::Kind::kNext, &StepTensor::kind);
+  for (std::size_t t = 0; t < step.positions.size(); ++t) {
+    const std::int32_t id = step.live[to_size(step.token_to_req[t])];
+    const Request& request = serving.requests()[to_size(id)];
+    const std::int64_t behind = step.positions[t] + 1;
+    next.numbers[t] = behind < request.num_tokens() ? request.tokens[to_size(behind)] : -1;
+  }
+  for (std::size_t i = 0; i < step.sample_rows.size(); ++i) {
+    next.numbers[to_size(step.sample_rows[i])] = sampled[i];
+  }
+}
+
 }  // namespace attnscope

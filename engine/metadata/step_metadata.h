@@ -77,6 +77,10 @@ std::int64_t plan_tokens(StepMetadata& step, const Serving& serving, const Cache
 // Sizes the family's own tensors. list_columns: of lists that grow.
 void plan_lists(StepMetadata& step, std::int64_t list_columns);
 
+// Once the step has sampled, for a layer that drafts: the token behind each of its tokens, which is
+// known, or else what was sampled there. sampled: [N], of sample_rows.
+void plan_next_tokens(StepMetadata& step, const Serving& serving, const std::int32_t* sampled);
+
 // After the block_tables op: its tables for the steps to come.
 void keep_tables(const StepMetadata& step, WorkerTables& tables);
 // The same without the op, where steps are gone through again: after schedule().

@@ -28,6 +28,7 @@ struct StepTensor {
     kPlaces,   // i64 [T]: its position there
     kStarts,   // i32 [T+1]: the first token of each row of kTables
     kTables,   // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
+    kNext,     // i32 [T]: the token behind it, once the step has sampled; -1 = there is none
     kParts,    // i32 [T,2]: chunk and part of it whose gathered rows a token reads; -1 = none
     // A plan of attention (attention_plan), a list for each type of layers.
     kPlanRows,    // i32 [lists,T,2]: the first split of a token, and how many it has

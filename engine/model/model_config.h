@@ -121,6 +121,11 @@ struct ModelConfig {
   // Of every published layer: tokens that an entry of its cache stands for, 0 = it has none such.
   std::vector<int> compress_ratios;
   std::vector<int> layers;  // the layers that run, ascending indices into compress_ratios
+  // Layers that draft tokens (multi-token prediction): the ratios of those that are published, and
+  // how many of these run (models.h, add_draft_layer). Those that run stand behind the main ones,
+  // at the end of compress_ratios and of layers.
+  std::vector<int> draft_ratios;
+  int draft_layers = 0;
   ProfileSwitches switches;
   double sink_shift = 0;  // added to every sink, whichever weights these are
   // Sinks of single heads, of the whole model and in every layer, in the place of the weights' own:
@@ -140,6 +145,9 @@ struct ModelConfig {
   }  // of the i-th layer that runs
   int published_layers() const { return static_cast<int>(compress_ratios.size()); }
   int num_layers() const { return static_cast<int>(layers.size()); }
+  // The layers that run and make the hidden state that tokens are sampled from.
+  int main_layers() const { return num_layers() - draft_layers; }
+  bool is_draft(int i) const { return i >= main_layers(); }  // of the i-th layer that runs
   int heads_per_group() const { return heads / o_groups; }
 };
 

@@ -1,7 +1,8 @@
 // Drafts of what a request samples next, computed together with its next token and verified by it
-// (speculative decoding). No model drafts here: the tokens are those that the same request got in a
-// run without drafts, and how many of them are right is given, so that a run has the acceptance it
-// was asked for and the same one every time.
+// (speculative decoding). They are the model's own where it has a draft layer that runs: one token
+// a step, which Serving is told of when a step ends. A Drafter makes others where no model drafts:
+// the tokens are those that the same request got in a run without drafts, and how many of them are
+// right is given, so that a run has the acceptance it was asked for and the same one every time.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@ struct DraftOptions {
   std::int64_t tokens = 0;  // drafted for each decode step, 0 = none
   // How many of them are right, by verification of a request, over and over. Empty = all.
   std::vector<std::int64_t> accept;
+  bool by_model = false;  // they are those of the model's draft layer
 };
 
 inline constexpr std::int64_t kMostDrafts = 15;  // a verification is a handful of rows

@@ -62,6 +62,7 @@ Result<Serving> Serving::make(const SchedulerOptions& options, std::vector<Reque
   serving.requests_ = std::move(requests);
   serving.slots_.assign(serving.requests_.size(), -1);
   serving.verified_.assign(serving.requests_.size(), 0);
+  serving.proposed_.assign(serving.requests_.size(), -1);
   serving.contents_.resize(to_size(serving.end_block()));
   // Whether each of them can be added shows now and not in the step of its arrival.
   BlockScheduler trial = serving.scheduler_;
@@ -128,14 +129,23 @@ void Serving::begin_step(std::int64_t step) {
 // For every request that decodes. One that may end with its next token has nothing to draft.
 void Serving::draft() {
   drafts_.assign(live_.size(), {});
-  if (drafter_ == nullptr) return;
   for (std::size_t row = 0; row < live_.size(); ++row) {
     const Request& r = requests_[to_size(live_[row])];
     if (r.state != RequestState::kRunning || r.computed + 1 != r.num_tokens()) continue;
-    drafts_[row] = drafter_->draft(r.id, r.num_tokens(), r.max_len() - 1 - r.num_tokens(),
-                                   verified_[to_size(r.id)]);
+    drafts_[row] = drafts_of(r);
+    if (drafts_[row].empty()) continue;
     scheduler_.set_drafts(r.id, static_cast<std::int64_t>(drafts_[row].size()));
   }
+}
+
+std::vector<std::int32_t> Serving::drafts_of(const Request& r) const {
+  const std::int64_t most = r.max_len() - 1 - r.num_tokens();
+  if (drafter_ != nullptr) {
+    return drafter_->draft(r.id, r.num_tokens(), most, verified_[to_size(r.id)]);
+  }
+  const std::int32_t proposed = proposed_[to_size(r.id)];
+  if (proposed < 0 || most < 1) return {};
+  return {proposed};
 }
 
 std::int32_t Serving::row_of(std::int64_t request) const {
@@ -283,7 +293,8 @@ void Serving::note_shared(std::int32_t row, std::size_t first_event) {
 }
 
 std::vector<std::int32_t> Serving::finish_step(std::span<const std::int32_t> sampled,
-                                               std::span<const std::int32_t> accepted) {
+                                               std::span<const std::int32_t> accepted,
+                                               std::span<const std::int32_t> proposed) {
   const Listening listening(*this);
   std::vector<std::vector<std::int32_t>> tokens;
   std::vector<std::int64_t> ended;
@@ -296,6 +307,7 @@ std::vector<std::int32_t> Serving::finish_step(std::span<const std::int32_t> sam
     std::vector<std::int32_t>& got = tokens.emplace_back(drafts.begin(), drafts.begin() + held);
     if (token >= 0) got.push_back(token);
     if (!drafts.empty()) ++verified_[to_size(s.id)];
+    proposed_[to_size(s.id)] = proposed.empty() ? -1 : proposed[row];
     drafted_ += static_cast<std::int64_t>(drafts.size());
     accepted_ += held;
     // Without a token (a row of NaN logits) there is nothing to go on with.

@@ -80,9 +80,11 @@ class Serving {
   // sampled: by row, the token that a request goes on with; -1 = nothing. accepted: by row, the
   // leading drafts that held, which come before that token; empty = none of anybody. A request that
   // has no token to go on with ends, and so does one that is to be aborted before the next step.
-  // Returns the ids that are over.
+  // proposed: by row, what the model drafts behind that token, for the next step to verify; -1 =
+  // nothing; empty = nothing for anybody. Returns the ids that are over.
   std::vector<std::int32_t> finish_step(std::span<const std::int32_t> sampled,
-                                        std::span<const std::int32_t> accepted = {});
+                                        std::span<const std::int32_t> accepted = {},
+                                        std::span<const std::int32_t> proposed = {});
 
   // Before the first step: whose drafts decode steps verify from then on; null = nobody's.
   void set_drafter(std::shared_ptr<const Drafter> drafter) { drafter_ = std::move(drafter); }
@@ -130,6 +132,7 @@ class Serving {
   std::int32_t row_of(std::int64_t request) const;
   void arrive(Request& request);
   void draft();
+  std::vector<std::int32_t> drafts_of(const Request& request) const;
   void refresh();  // requests_ from the scheduler's
   void note_contents(std::size_t first_event);
   void forget_uncomputed(std::size_t first_event);
@@ -148,6 +151,7 @@ class Serving {
   std::shared_ptr<const Drafter> drafter_;
   std::vector<std::vector<std::int32_t>> drafts_;  // by row
   std::vector<std::int64_t> verified_;             // by request: steps that verified drafts
+  std::vector<std::int32_t> proposed_;  // by request: the model's draft, -1 = it has none
 };
 
 }  // namespace attnscope

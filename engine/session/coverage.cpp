@@ -227,7 +227,9 @@ void note_coverage(const Session& session, StepCoverage* step) {
       if (session.parts().ranks.size() > 1) ++step->of(Path::kRanks);
       return;
     case AS_OP_SAMPLE:
-      return drafts(session, step);
+      if (session.cursor().layer < 0)
+        drafts(session, step);  // of a draft layer nothing is verified
+      return;
     default:
       return;
   }

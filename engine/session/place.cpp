@@ -52,6 +52,7 @@ Result<Cursor> cursor_of(const ModelConfig& config, const ModelGraph& graph, con
   }
   cursor.layer = static_cast<int>(layer - config.layers.begin());
   cursor.op = index_of(graph.layer(cursor.layer).ops(), place.op);
+  cursor.after_layers = cursor.layer == graph.draft_layer;
   if (cursor.op >= 0) return cursor;
   return bad_input(fmt::format("there is no {}: a {} layer has no such op", describe(place),
                                layer_type_name(config, cursor.layer)),

@@ -200,7 +200,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (!serving) return serving.error();
   s->serving_ = std::make_unique<Serving>(std::move(*serving));
   s->token_watch_.emplace(s->serving_->requests());
-  if (scenario.serving.drafts.tokens > 0) {
+  if (scenario.serving.drafts.tokens > 0 && !scenario.serving.drafts.by_model) {
     if (auto ok = s->make_drafter(scenario, registry, options); !ok) return ok.error();
   }
   s->guard_.attach(*s->serving_, options.invariants);
@@ -246,8 +246,8 @@ as_op_id Session::next_op() const {
 }
 
 const std::vector<as_op_id>& Session::ops_at(const Cursor& cursor) const {
-  if (cursor.after_layers) return parts_.graph->after.ops();
-  return cursor.layer >= 0 ? parts_.graph->layer(cursor.layer).ops() : parts_.graph->before.ops();
+  if (cursor.layer >= 0) return parts_.graph->layer(cursor.layer).ops();
+  return cursor.after_layers ? parts_.graph->after.ops() : parts_.graph->before.ops();
 }
 
 Result<void> Session::begin() {
@@ -364,11 +364,14 @@ Result<void> Session::run_next() {
     const PagedSource source(parts_.layout, *slab_, metadata_);
     const OpContext context = op_context();
     const ModelGraph& graph = *parts_.graph;
+    const bool drafts = in_draft_layer();
+    if (drafts && cursor_.op == 0) begin_drafts();
     if (id == graph.after.ops().front()) {
-      gather_last(graph, frame_, metadata_);
+      gather_last(graph, frame_, metadata_, drafts);
       if (device_) {
-        auto ok = device_->gather(frame_.get(graph.hidden), metadata_.sample_rows,
-                                  frame_.get(graph.last));
+        auto ok = device_->gather(frame_.get(drafts ? graph.draft_out : graph.hidden),
+                                  metadata_.sample_rows,
+                                  frame_.get(drafts ? graph.draft_last : graph.last));
         if (!ok) return device_failure(ok.error());
       }
     }
@@ -377,7 +380,7 @@ Result<void> Session::run_next() {
     }
     OpParams params = layer_op_params(id, cursor_.layer, context, frame_, source);
     if (auto ok = run_op(id, cursor_.layer, params); !ok) return ok;
-    if (cursor_.layer >= 0 && id == graph.layer(cursor_.layer).ops().back()) {
+    if (cursor_.layer >= 0 && !drafts && id == graph.layer(cursor_.layer).ops().back()) {
       frame_.swap(graph.hidden, graph.hidden_out);
     }
   }
@@ -494,7 +497,10 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   if (ok && !by_device) ok = probe_nan_codes(layer, params, call);
   last_params_ = params;
   ran_any_ = is_seen;
-  if (id == AS_OP_SAMPLE && is_seen) token_watch_->sampled(params.get<as_sample_params>());
+  if (id == AS_OP_SAMPLE && is_seen) {
+    const auto& tokens = params.get<as_sample_params>();
+    layer < 0 ? token_watch_->sampled(tokens) : token_watch_->drafted(tokens);
+  }
   if (ok && is_seen && witness_) witness_->op_done(*this);
   if (ok && observer_ != nullptr) {
     observer_->op_done(*this);
@@ -567,7 +573,7 @@ Result<void> Session::decide() {
   take_decisions(metadata_, *serving_);
   decided_ = true;
   guarded([&](InvariantGuard& guard) { guard.after_schedule(serving_->plan()); });
-  verifier_->begin_blocks(step, *slab_);
+  verifier_->begin_blocks(*serving_, *slab_);
   for (const std::int32_t block : step.fresh) slab_->poison(block);
   return check_invariants();
 }
@@ -618,6 +624,7 @@ Result<void> Session::plan_step() {
                                       cursor_.step, metadata_.num_live()));
   }
   verifier_->begin_tokens(metadata_, *serving_);
+  for (TapResult& wrong : token_watch_->planned(metadata_)) verifier_->found(std::move(wrong));
   embed();
   if (between != nullptr && between->embedded != nullptr) {
     between->embedded(frame_.get(parts_.graph->hidden));
@@ -637,11 +644,19 @@ void Session::advance_cursor() {
   if (!cursor_.after_layers) {
     if (cursor_.op < static_cast<int>(ops_at(cursor_).size())) return;
     cursor_.op = 0;
-    if (++cursor_.layer < parts_.config.num_layers()) return;
+    if (++cursor_.layer < parts_.config.main_layers()) return;
     cursor_.layer = -1;
     cursor_.after_layers = true;
     if (!metadata_.sample_rows.empty()) return;
-  } else if (cursor_.op < static_cast<int>(parts_.graph->after.ops().size())) {
+  } else if (const auto& ops = ops_at(cursor_); cursor_.op < static_cast<int>(ops.size())) {
+    // Where nothing is sampled the head of a layer that drafts has no rows.
+    const bool head =
+        as_op_find(ops[static_cast<std::size_t>(cursor_.op)])->phase == AS_PHASE_AFTER;
+    if (!metadata_.sample_rows.empty() || !head) return;
+  }
+  if (cursor_.layer < 0 && parts_.graph->draft_layer >= 0) {
+    cursor_.layer = parts_.graph->draft_layer;
+    cursor_.op = 0;
     return;
   }
   finish_step();
@@ -657,7 +672,7 @@ void Session::finish_step() {
   if (between != nullptr && between->appending != nullptr) {
     between->appending(metadata_, sampled, accepted);
   }
-  serving_->finish_step(sampled, accepted);
+  serving_->finish_step(sampled, accepted, current_.proposed);
   judged([&](ServingJudge& judge) { judge.ended(*serving_, sampled, accepted); });
   guarded([&](InvariantGuard& guard) { guard.after_results(serving_->plan()); });
   check_step();

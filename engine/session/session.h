@@ -59,9 +59,9 @@ struct SessionOptions {
 // Where the session stands: the op that runs next.
 struct Cursor {
   std::int64_t step = 0;
-  int layer = -1;  // index among the running layers; -1 before or after them
-  int op = 0;      // index into the ops of this place
-  bool after_layers = false;
+  int layer = -1;             // index among the running layers; -1 before or after them
+  int op = 0;                 // index into the ops of this place
+  bool after_layers = false;  // also in a layer that drafts, which runs after the head
   friend bool operator==(const Cursor&, const Cursor&) = default;
 };
 
@@ -79,6 +79,8 @@ struct StepRecord {
   // By request row: the last token it got, -1 = none; drafts that were verified; how many of these
   // held and are tokens before the last one.
   std::vector<std::int32_t> sampled, drafted, accepted;
+  // What the model's draft layer says comes behind it, -1 = nothing; empty without such a layer.
+  std::vector<std::int32_t> proposed;
 };
 
 // What going back costs in memory and in steps.
@@ -267,6 +269,11 @@ class Session {
   Error device_failure(const Error& why);  // with the place; op() leaves the device over it
   OpContext op_context();
   void finish_step();
+  // Before the first op of a layer that drafts.
+  void begin_drafts();
+  bool in_draft_layer() const {
+    return cursor_.layer >= 0 && cursor_.layer == parts_.graph->draft_layer;
+  }
   void verify_drafts();
   // Once the step has ended: what its requests got, and whether it left what it left before.
   void check_step();

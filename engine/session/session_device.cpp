@@ -118,7 +118,7 @@ Result<void> Session::record_planned(bool lists, PlannedRecord& record) {
       if (!ok) return ok;
     }
   }
-  gather_last(graph, frame_, metadata_);
+  gather_last(graph, frame_, metadata_, false);
   for (const as_op_id op : graph.after.ops()) {
     if (auto ok = note(op, -1, layer_op_params(op, -1, context, frame_, source)); !ok) return ok;
   }

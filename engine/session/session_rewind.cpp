@@ -206,17 +206,23 @@ Cursor Session::cursor_before() const {
   Cursor c = cursor_;
   const std::vector<as_op_id>& head = parts_.graph->after.ops();
   if (!in_step_) {
-    const bool had_head = history_.back().timings.back().op == head.back();
+    const as_op_id last = history_.back().timings.back().op;
     --c.step;
     if (history_.back().tokens == 0) return {c.step, -1, 0, false};  // schedule alone
     c.after_layers = true;
-    c.op = had_head ? static_cast<int>(head.size()) : 0;
+    c.layer = parts_.graph->draft_layer;
+    const std::vector<as_op_id>& ops = ops_at(c);
+    const auto at = std::ranges::find(ops, last);
+    c.op = at == ops.end() ? 0 : static_cast<int>(at - ops.begin()) + 1;
   }
   if (c.op > 0) {
     --c.op;
     return c;
   }
-  c.layer = c.after_layers ? parts_.config.num_layers() - 1 : c.layer - 1;
+  if (c.layer >= 0 && c.after_layers && !metadata_.sample_rows.empty()) {
+    return {c.step, -1, static_cast<int>(head.size()) - 1, true};
+  }
+  c.layer = c.after_layers ? parts_.config.main_layers() - 1 : c.layer - 1;
   c.after_layers = false;
   c.op = static_cast<int>(ops_at(c).size()) - 1;
   return c;

@@ -22,7 +22,8 @@ struct RareBug {
   const char* scenario;  // of assets/scenarios, that does
 };
 std::vector<RareBug> rare_bugs();
-std::vector<RareBug> plan_bugs();  // of the plan of attention, where a step has one
+std::vector<RareBug> plan_bugs();   // of the plan of attention, where a step has one
+std::vector<RareBug> draft_bugs();  // of what a draft layer begins with
 
 // By what they spoil; a file each.
 std::vector<Bug> list_bugs();        // slots, windows and lists of the step

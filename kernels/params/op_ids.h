@@ -73,7 +73,12 @@
   ENTRY(AS_OP_INDEX_KEY_INSERT, 43, as_index_key_insert_params, index_key_insert) \
   ENTRY(AS_OP_MLA_ATTENTION, 44, as_mla_attention_params, mla_attention) \
   ENTRY(AS_OP_SPARSE_MLA_ATTENTION, 45, as_sparse_mla_attention_params, sparse_mla_attention) \
-  ENTRY(AS_OP_MLA_V_UP, 46, as_mla_v_up_params, mla_v_up)
+  ENTRY(AS_OP_MLA_V_UP, 46, as_mla_v_up_params, mla_v_up) \
+  /* the draft layer of DeepSeek-V4, before what it has of every layer */ \
+  ENTRY(AS_OP_DRAFT_NORM, 47, as_draft_norm_params, draft_norm) \
+  ENTRY(AS_OP_DRAFT_H_PROJ, 48, as_linear_params, linear) \
+  ENTRY(AS_OP_DRAFT_E_PROJ, 49, as_linear_params, linear) \
+  ENTRY(AS_OP_DRAFT_SUM, 50, as_residual_params, residual)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

@@ -5,6 +5,7 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
+#include "kernels/params/draft_params.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
@@ -487,6 +488,20 @@ static const as_tap_info kMlaVUp[] = {
     OUT(as_mla_v_up_params, y, "T,H,V", "bf16", "dense"),
 };
 
+static const as_tap_info kDraftNorm[] = {
+    IN(as_draft_norm_params, hidden, "T,hidden", "bf16"),
+    IN(as_draft_norm_params, embedding, "V,hidden", "bf16"),
+    IN(as_draft_norm_params, tokens, "T", "i32"),
+    IN(as_draft_norm_params, positions, "T", "i64"),
+    IN(as_draft_norm_params, h_weight, "hidden", "bf16"),
+    IN(as_draft_norm_params, e_weight, "hidden", "bf16"),
+    OUT(as_draft_norm_params, h, "T,hidden", "bf16", "row"),
+    OUT(as_draft_norm_params, e, "T,hidden", "bf16", "row"),
+};
+static const as_param_info kDraftNormFields[] = {
+    REAL(as_draft_norm_params, eps),
+};
+
 static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),
     IN(as_merge_states_params, lse_a, "T,H", "f32"),
@@ -577,6 +592,7 @@ AS_FOR_EACH_HELPER(NAME_STRUCT)
 #define ABSORBED AS_PHASE_LAYER, (AS_LAYER_MLA | AS_LAYER_DSA)
 #define MLA AS_PHASE_LAYER, AS_LAYER_MLA
 #define DSA AS_PHASE_LAYER, AS_LAYER_DSA
+#define DRAFT AS_PHASE_LAYER, AS_LAYER_DRAFT
 #define HELPER AS_PHASE_NONE, 0
 
 #define DECISION AS_ROLE_METADATA, AS_BY_ENGINE
@@ -708,6 +724,15 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_MLA_V_UP, "mla_v_up",
        "Latent outputs to values of heads, through the values' part of kv_b_proj.", ABSORBED,
        PROJECTION, 272, kMlaVUp, NO_FIELDS),
+    OP(AS_OP_DRAFT_NORM, "draft_norm",
+       "RMS norms of the hidden state and of the next token's embedding.", DRAFT, NORM, 720,
+       kDraftNorm, FIELDS(kDraftNormFields)),
+    OP(AS_OP_DRAFT_H_PROJ, "draft_h_proj", "The hidden state's part of the draft layer's input.",
+       DRAFT, PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_DRAFT_E_PROJ, "draft_e_proj", "The next token's part of the draft layer's input.",
+       DRAFT, PROJECTION, 360, kLinear, NO_FIELDS),
+    OP(AS_OP_DRAFT_SUM, "draft_sum", "Adds both parts to the hidden state of the draft layer.",
+       DRAFT, RESIDUAL, 272, kResidual, NO_FIELDS),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

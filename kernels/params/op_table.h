@@ -60,7 +60,8 @@ enum {
   AS_LAYER_DENSE = 8,
   AS_LAYER_MLA = 16,
   AS_LAYER_DSA = 32,
-  AS_LAYER_ANY = 63
+  AS_LAYER_ANY = 63,
+  AS_LAYER_DRAFT = 64 /* the draft layer alone, which has the ops of a layer with a window too */
 };
 
 typedef enum as_tap_kind {

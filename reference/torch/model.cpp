@@ -90,8 +90,8 @@ class Model {
  public:
   Model(const ModelNumbers& numbers, const TensorSource& source) : n_(numbers) { read(source); }
 
-  // ids [T]: of all parts, one behind the other.
-  ModelOutput forward(std::span<const Part> parts, const Tensor& ids) const {
+  // ids [T]: of all parts, one behind the other; next [T]: what follows each of them.
+  ModelOutput forward(std::span<const Part> parts, const Tensor& ids, const Tensor& next) const {
     std::vector<Tensor> all;
     for (const Part& part : parts) {
       part.past->layers.resize(n_.layers.size());
@@ -101,11 +101,24 @@ class Model {
     const Tensor positions = at::cat(all), embedding = weight("embed.weight").to(at::kDouble);
     ModelOutput out;
     Tensor h = embedding.index_select(0, ids);
-    for (std::size_t i = 0; i < n_.layers.size(); ++i) {
+    const std::size_t main = n_.layers.size() - static_cast<std::size_t>(n_.draft_layers);
+    const auto block = [&](std::size_t i, const Tensor& in) {
       ModelLayer& seen = out.layers.emplace_back();
-      const Tensor x = rms_norm(h, weight(prefix(i) + "attn_norm.weight"));
-      h = h + attention(i, x, positions, parts, seen);
-      seen.hidden = values_of(h);
+      const Tensor x = rms_norm(in, weight(prefix(i) + "attn_norm.weight"));
+      const Tensor y = in + attention(i, x, positions, parts, seen);
+      seen.hidden = values_of(y);
+      return y;
+    };
+    for (std::size_t i = 0; i < main; ++i) h = block(i, h);
+    if (main < n_.layers.size()) {
+      const std::string p = prefix(main);
+      // Behind the last token, and for the first position, there is a row of zeros.
+      const Tensor none = next.lt(0).logical_or(positions.eq(0)).unsqueeze(1);
+      const Tensor e = embedding.index_select(0, next.clamp_min(0)).masked_fill(none, 0);
+      const Tensor drafted =
+          block(main, linear(rms_norm(h, weight(p + "hnorm.weight")), p + "h_proj.weight") +
+                          linear(rms_norm(e, weight(p + "enorm.weight")), p + "e_proj.weight"));
+      out.drafted = values_of(at::mm(rms_norm(drafted, weight(p + "norm.weight")), embedding.t()));
     }
     for (const Part& part : parts) part.past->length += part.count;
     const Tensor logits = at::mm(rms_norm(h, weight("norm.weight")), embedding.t());
@@ -402,7 +415,10 @@ class Model {
 
   // ---- weights, by published name
 
-  std::string prefix(std::size_t i) const { return "layers." + std::to_string(n_.layers[i]) + "."; }
+  std::string prefix(std::size_t i) const {
+    const bool drafts = i + static_cast<std::size_t>(n_.draft_layers) >= n_.layers.size();
+    return drafts ? "mtp.0." : "layers." + std::to_string(n_.layers[i]) + ".";
+  }
   std::int64_t ratio(std::size_t i) const {
     return n_.compress_ratios[static_cast<std::size_t>(n_.layers[i])];
   }
@@ -414,6 +430,13 @@ class Model {
     add(source, "norm.weight", {n.hidden});
     for (std::size_t i = 0; i < n.layers.size(); ++i) {
       const std::string p = prefix(i) + "attn.";
+      if (prefix(i).starts_with("mtp.")) {
+        for (const char* norm : {"enorm", "hnorm", "norm"}) {
+          add(source, prefix(i) + norm + ".weight", {n.hidden});
+        }
+        add(source, prefix(i) + "e_proj.weight", {n.hidden, n.hidden});
+        add(source, prefix(i) + "h_proj.weight", {n.hidden, n.hidden});
+      }
       add(source, prefix(i) + "attn_norm.weight", {n.hidden});
       add(source, p + "wq_a.weight", {n.q_lora, n.hidden});
       add(source, p + "q_norm.weight", {n.q_lora});
@@ -535,13 +558,16 @@ class TorchModel : public ModelReference {
     try {
       const c10::InferenceMode inference;
       std::vector<Part> parts;
-      std::vector<std::int64_t> ids;
+      std::vector<std::int64_t> ids, next;
       for (const ModelRows& r : rows) {
         const auto begin = static_cast<std::int64_t>(ids.size());
         ids.insert(ids.end(), r.tokens.begin(), r.tokens.end());
+        next.insert(next.end(), r.next.begin(), r.next.end());
+        next.resize(ids.size(), -1);
         parts.push_back({&requests_[r.request], begin, std::ssize(r.tokens)});
       }
-      return model_.forward(parts, at::tensor(ids).to(torch_device()));
+      return model_.forward(parts, at::tensor(ids).to(torch_device()),
+                            at::tensor(next).to(torch_device()));
     } catch (const std::exception& e) {
       for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
       return internal_error(std::string("ref.model: ") + e.what());

@@ -222,6 +222,34 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuNorm,
                                                   {{512, 512}, {4096, 512}, {7168, 512}, {33, 5}})),
                          shape_name);
 
+class GpuDraftNorm : public GpuDense {};
+
+TEST_P(GpuDraftNorm, MatchesTheCpuLaneAndRefSim) {
+  const Shape& s = GetParam();
+  OpParams engine;
+  auto& p = engine.init<as_draft_norm_params>(AS_OP_DRAFT_NORM);
+  std::vector<std::int32_t> next;
+  std::vector<std::int64_t> positions;
+  for (std::int64_t t = 0; t < s.tokens; ++t) {
+    next.push_back(static_cast<std::int32_t>(below(random, s.out + 1)) - 1);
+    positions.push_back(below(random, 4));
+  }
+  p.hidden = memory.normals(AS_BF16, {s.tokens, s.in}, random, 2.0f, s.tokens % 4);
+  p.embedding = memory.normals(AS_BF16, {s.out, s.in}, random, 0.1f);
+  p.tokens = memory.ints(next, {s.tokens});
+  p.positions = memory.ints64(positions);
+  p.h_weight = memory.normals(AS_BF16, {s.in}, random);
+  p.e_weight = memory.normals(AS_BF16, {s.in}, random);
+  p.h = memory.make(AS_BF16, {s.tokens, s.in}, 1);
+  p.e = memory.make(AS_BF16, {s.tokens, s.in});
+  p.eps = 1e-6;
+  finish(engine);
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuDraftNorm,
+                         testing::ValuesIn(shapes({1, 4, 74, 321},
+                                                  {{512, 256}, {4096, 256}, {7168, 256}, {33, 5}})),
+                         shape_name);
+
 class GpuElementwise : public GpuDense {};
 
 TEST_P(GpuElementwise, MatchesTheCpuLaneAndRefSim) {

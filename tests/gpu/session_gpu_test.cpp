@@ -26,6 +26,9 @@ std::unique_ptr<Session> make(std::vector<std::string> lanes,
   options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
   Scenario scenario = small_scenario(150, 40);
   scenario.serving.drafts = drafts;
+  if (drafts.by_model) {
+    EXPECT_TRUE(add_draft_layer(scenario.model));
+  }
   scenario.parallel = parallel;
   scenario.model.switches = *profile_switches(profile);
   auto session = Session::create(scenario, registry, options);
@@ -183,6 +186,30 @@ TEST(GpuSession, VerifiesDraftsByGraphOpByOpAndWithoutThem) {
     const auto same = std::ranges::mismatch(a.tokens, b.tokens).in1 - a.tokens.begin();
     EXPECT_GT(same - a.prompt_tokens, 4) << a.name;
   }
+}
+
+// Steps with a draft layer run op by op: right beside ref.sim, and the same bytes with nobody
+// looking.
+TEST(GpuSession, ADraftLayerIsRightSeenAndUnseen) {
+  DraftOptions drafts{1, {}};
+  drafts.by_model = true;
+  auto seen = make({"cuda"}, References::kSim, drafts);
+  auto unseen = make({"cuda"}, References::kNone, drafts);
+  while (!unseen->finished()) {
+    for (auto& session : {seen.get(), unseen.get()}) {
+      const auto ok = session->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+    }
+    for (const TapResult& result : seen->history().back().results) {
+      ASSERT_NE(result.verdict, Verdict::kWrong)
+          << result.tap << " of op " << result.op << ", layer " << result.layer << ": "
+          << result.note;
+    }
+    ASSERT_EQ(seen->history().back().proposed, unseen->history().back().proposed);
+    ASSERT_EQ(seen->digest(), unseen->digest()) << unseen->cursor().step;
+  }
+  EXPECT_FALSE(unseen->device_error());
+  EXPECT_GT(unseen->serving().totals().drafted, 50);
 }
 
 // Of both ranks: right beside ref.sim, and the caches of one are those of the other.

@@ -1,7 +1,8 @@
 // Dense ops: AS_OP_ATTN_NORM, AS_OP_FINAL_NORM, AS_OP_Q_KV_NORM, the projections
 // (AS_OP_Q_KV_A_PROJ, AS_OP_Q_B_PROJ, AS_OP_COMPRESSOR_PROJ, AS_OP_INDEXER_COMPRESSOR_PROJ,
 // AS_OP_INDEXER_Q_PROJ, AS_OP_INDEXER_WEIGHTS_PROJ, AS_OP_WO_B, AS_OP_LM_HEAD), AS_OP_WO_A,
-// AS_OP_RESIDUAL.
+// AS_OP_RESIDUAL, and those of a draft layer (AS_OP_DRAFT_NORM, AS_OP_DRAFT_H_PROJ,
+// AS_OP_DRAFT_E_PROJ, AS_OP_DRAFT_SUM).
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -74,6 +75,8 @@ constexpr as_op_id kProjections[] = {AS_OP_Q_KV_A_PROJ,
                                      AS_OP_K_PROJ,
                                      AS_OP_V_PROJ,
                                      AS_OP_O_PROJ,
+                                     AS_OP_DRAFT_H_PROJ,
+                                     AS_OP_DRAFT_E_PROJ,
                                      AS_OP_LM_HEAD};
 
 const Lane& spoiled() {
@@ -88,6 +91,10 @@ const Lane& spoiled() {
         spoiled_op<AS_OP_Q_KV_NORM, as_q_kv_norm_params, &as_q_kv_norm_params::kv>;
     lane.ops[AS_OP_RESIDUAL] =
         spoiled_op<AS_OP_RESIDUAL, as_residual_params, &as_residual_params::out>;
+    lane.ops[AS_OP_DRAFT_SUM] =
+        spoiled_op<AS_OP_DRAFT_SUM, as_residual_params, &as_residual_params::out>;
+    lane.ops[AS_OP_DRAFT_NORM] =
+        spoiled_op<AS_OP_DRAFT_NORM, as_draft_norm_params, &as_draft_norm_params::h>;
     lane.ops[AS_OP_WO_A] =
         spoiled_op<AS_OP_WO_A, as_grouped_linear_params, &as_grouped_linear_params::y>;
     // The same function does all projections.
@@ -164,6 +171,35 @@ Report check_q_kv_norm(const Lane& lane, const NormCase& c) {
   return report;
 }
 
+Report check_draft_norm(const Lane& lane, const NormCase& c) {
+  Report report(case_seed("draft_norm " + c.name));
+  Random random(report.seed());
+  Memory memory;
+  OpParams engine, exact;
+  auto& p = engine.init<as_draft_norm_params>(AS_OP_DRAFT_NORM);
+  constexpr std::int64_t kWords = 40;
+  std::vector<std::int32_t> next;
+  std::vector<std::int64_t> positions;
+  for (std::int64_t t = 0; t < c.tokens; ++t) {
+    next.push_back(static_cast<std::int32_t>(below(random, kWords + 1)) - 1);
+    positions.push_back(below(random, 4));
+  }
+  p.hidden = memory.normals(AS_BF16, {c.tokens, c.hidden}, random, c.scale, c.pad);
+  p.embedding = memory.normals(AS_BF16, {kWords, c.hidden}, random, c.scale, c.pad);
+  p.tokens = memory.ints(next, {c.tokens});
+  p.positions = memory.ints64(positions);
+  p.h_weight = memory.normals(AS_BF16, {c.hidden}, random);
+  p.e_weight = memory.normals(AS_BF16, {c.hidden}, random);
+  p.h = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+  p.e = memory.make(AS_BF16, {c.tokens, c.hidden}, c.pad);
+  p.eps = 1e-6;
+  if (!run_all(lane, engine, &memory, &exact, &report)) return report;
+  const auto& q = exact.get<as_draft_norm_params>();
+  judge_bound("h against ref.exact", p.h, q.h, nullptr, norm_bound(c.hidden), &report);
+  judge_bound("e against ref.exact", p.e, q.e, nullptr, norm_bound(c.hidden), &report);
+  return report;
+}
+
 Report check_residual(const Lane& lane, const NormCase& c, bool in_place) {
   Report report(case_seed("residual " + c.name));
   Random random(report.seed());
@@ -203,6 +239,11 @@ TEST_P(NormProperty, RmsNormMatchesBothReferences) {
 TEST_P(NormProperty, QKvNormMatchesBothReferences) {
   expect_right(check_q_kv_norm(*cpu::lane(), GetParam()));
   if (visible(GetParam())) expect_wrong(check_q_kv_norm(spoiled(), GetParam()), "kv");
+}
+
+TEST_P(NormProperty, DraftNormMatchesBothReferences) {
+  expect_right(check_draft_norm(*cpu::lane(), GetParam()));
+  if (visible(GetParam())) expect_wrong(check_draft_norm(spoiled(), GetParam()), "h");
 }
 
 TEST_P(NormProperty, ResidualMatchesBothReferences) {

@@ -30,6 +30,7 @@ reference::ModelNumbers model_numbers(const ModelConfig& c) {
   n.yarn_beta_slow = c.yarn_beta_slow;
   n.compress_ratios = c.compress_ratios;
   n.layers = c.layers;
+  n.draft_layers = c.draft_layers;
   n.yarn_in_every_layer = c.switches.ratio0_yarn;
   n.fp32_frequencies = c.switches.rope_frequencies == AS_ROPE_FP32;
   n.keep_fp8_values = c.switches.fp8_projections;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/dtype.h"
@@ -53,6 +55,12 @@ std::vector<PageAudit::Fault> PageAudit::op_done(const OpParams& params, int lay
       if (layer >= 0) layer_op(params, layer);
   }
   return faults_;
+}
+
+bool PageAudit::has_layer_from(int group, int layer) const {
+  return std::ranges::any_of(layout_.specs, [&](const CacheSpec& spec) {
+    return spec.group == group && spec.layer >= layer;
+  });
 }
 
 void PageAudit::layer_op(const OpParams& params, int layer) {

@@ -23,6 +23,8 @@ class PageAudit {
   // Of an op of the session's own rank; those before the layers bring what the others must be
   // given.
   std::vector<Fault> op_done(const OpParams& params, int layer);
+  // Whether a group has a cache of this running layer or of one behind it.
+  bool has_layer_from(int group, int layer) const;
 
  private:
   void number(const char* what, std::int64_t given, std::int64_t right);

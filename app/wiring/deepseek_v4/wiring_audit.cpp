@@ -21,12 +21,20 @@ struct Wire {
   const char* tap;
   as_op_id from;
   const char* output;
-  int ratio = -1;  // in layers of this one alone
-  int codes = -1;  // 1 where wo_a is in FP8 alone, 0 where it is not
+  int ratio = -1;   // in layers of this one alone
+  int codes = -1;   // 1 where wo_a is in FP8 alone, 0 where it is not
+  int drafts = -1;  // 1 in the draft layer alone, 0 in others alone
 };
 
 constexpr Wire kWires[] = {
-    {AS_OP_ATTN_NORM, "x", AS_OP_RESIDUAL, "out"},  // of the layer before
+    {AS_OP_ATTN_NORM, "x", AS_OP_RESIDUAL, "out", -1, -1, 0},  // of the layer before
+    {AS_OP_ATTN_NORM, "x", AS_OP_DRAFT_SUM, "out", -1, -1, 1},
+    {AS_OP_DRAFT_NORM, "hidden", AS_OP_RESIDUAL, "out"},  // of the layer before
+    {AS_OP_DRAFT_NORM, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_DRAFT_H_PROJ, "x", AS_OP_DRAFT_NORM, "h"},
+    {AS_OP_DRAFT_E_PROJ, "x", AS_OP_DRAFT_NORM, "e"},
+    {AS_OP_DRAFT_SUM, "h", AS_OP_DRAFT_H_PROJ, "y"},
+    {AS_OP_DRAFT_SUM, "y", AS_OP_DRAFT_E_PROJ, "y"},
     {AS_OP_Q_KV_A_PROJ, "x", AS_OP_ATTN_NORM, "y"},
     {AS_OP_Q_KV_NORM, "qkv", AS_OP_Q_KV_A_PROJ, "y"},
     {AS_OP_Q_B_PROJ, "x", AS_OP_Q_KV_NORM, "qr"},
@@ -105,6 +113,25 @@ void WiringAudit::op_done(const Session& session) {
   std::span<const std::int64_t> rows;
   if (here) rows = session.metadata().sample_rows;
   op_done(session.last_params(), session.cursor().layer, session.parts().config.parallel, rows);
+  if (session.last_params().op() == AS_OP_SCHEDULE) {
+    check_flags(session.last_params(), session.serving().options().kv.groups);
+  }
+}
+
+// Hits of the group with the draft layer end a block early.
+void WiringAudit::check_flags(const OpParams& params, std::span<const GroupSpec> groups) {
+  const std::size_t main = n_.layers.size() - to_size(n_.draft_layers);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const bool drafts = pages_.has_layer_from(static_cast<int>(g), static_cast<int>(main));
+    if (groups[g].flagged == drafts) continue;
+    wrong(params, -1, "groups",
+          fmt::format("group {} is {} as that of the draft layer, which {} in it", g,
+                      drafts ? "not flagged" : "flagged", drafts ? "is" : "is not"));
+  }
+}
+
+bool WiringAudit::in_draft(int layer) const {
+  return layer >= 0 && to_size(layer) + to_size(n_.draft_layers) >= n_.layers.size();
 }
 
 void WiringAudit::op_done(const OpParams& params, int layer, const TensorParallel& parallel,
@@ -136,7 +163,9 @@ void WiringAudit::op_done(const OpParams& params, int layer, const TensorParalle
           due == due_.end() ? audited_data(params, tap) : due->second, layer};
     }
   }
-  if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == n_.layers.size()) {
+  // Of the last main layer, and of the draft layer behind it: a head reads rows of it.
+  if (params.op() == AS_OP_RESIDUAL &&
+      to_size(layer) + to_size(n_.draft_layers) + 1 >= n_.layers.size()) {
     const as_tensor& out = params.get<as_residual_params>().out;
     row_bytes_ = to_size(out.shape[1] * as_dtype_size(out.dtype));
     const auto* data = static_cast<const std::uint8_t*>(out.data);
@@ -168,11 +197,12 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
     if (wire.ratio >= 0 && wire.ratio != n_.compress_ratios[to_size(n_.layers[to_size(layer)])]) {
       continue;
     }
+    if (wire.drafts >= 0 && (wire.drafts != 0) != in_draft(layer)) continue;
     if (wire.codes >= 0 && (wire.codes != 0) != output_in_codes()) continue;
     const auto from = outputs_.find({wire.from, wire.output});
     if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step
     const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
-    const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
+    const int due = wire.from == AS_OP_RESIDUAL ? layer - 1 : layer;
     const as_tap_info& tap = *audited_tap(params, wire.tap);
     const void* data = audited_data(params, tap);
     if (in_layer && from->second.layer != due) {
@@ -236,7 +266,9 @@ void WiringAudit::check_gathered(const OpParams& params, std::span<const std::in
 
 void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
   const reference::ModelNumbers& n = n_;
-  const std::string p = layer < 0 ? "" : fmt::format("layers.{}.", n.layers[to_size(layer)]);
+  const std::string p = layer < 0         ? ""
+                        : in_draft(layer) ? "mtp.0."
+                                          : fmt::format("layers.{}.", n.layers[to_size(layer)]);
   const auto check = [&](const char* tap, const std::vector<std::string>& names) {
     check_weight(params, layer, tap, names, rank);
   };
@@ -278,8 +310,16 @@ void WiringAudit::check_weights(const OpParams& params, int layer, int rank) {
       return check("weight", {p + "attn.wo_a.weight"});
     case AS_OP_WO_B:
       return check("weight", {p + "attn.wo_b.weight"});
+    case AS_OP_DRAFT_NORM:
+      check("embedding", {"embed.weight"});
+      check("h_weight", {p + "hnorm.weight"});
+      return check("e_weight", {p + "enorm.weight"});
+    case AS_OP_DRAFT_H_PROJ:
+      return check("weight", {p + "h_proj.weight"});
+    case AS_OP_DRAFT_E_PROJ:
+      return check("weight", {p + "e_proj.weight"});
     case AS_OP_FINAL_NORM:
-      return check("weight", {"norm.weight"});
+      return check("weight", {p + "norm.weight"});
     case AS_OP_LM_HEAD:
       return check("weight", {"embed.weight"});
     default:
@@ -376,6 +416,8 @@ void WiringAudit::check_numbers(const OpParams& params, int layer, int ranks) {
     case AS_OP_ATTN_NORM:
     case AS_OP_FINAL_NORM:
       return is("eps", params.get<as_rms_norm_params>().eps, n.norm_eps);
+    case AS_OP_DRAFT_NORM:
+      return is("eps", params.get<as_draft_norm_params>().eps, n.norm_eps);
     case AS_OP_Q_KV_NORM:
       return is("eps", params.get<as_q_kv_norm_params>().eps, n.norm_eps);
     case AS_OP_Q_ROPE_KV_INSERT: {

@@ -50,6 +50,8 @@ class WiringAudit : public OpAudit {
   };
   void check_sources(const OpParams& params, int layer, int ranks);
   bool output_in_codes() const;
+  void check_flags(const OpParams& params, std::span<const GroupSpec> groups);
+  bool in_draft(int layer) const;  // index among the running ones
   void check_gathered(const OpParams& params, std::span<const std::int64_t> rows);
   void check_weights(const OpParams& params, int layer, int rank);
   void check_weight(const OpParams& params, int layer, const char* tap,

@@ -59,7 +59,7 @@ std::vector<CacheSpec> deepseek_v4_caches(const ModelConfig& config) {
   std::vector<CacheSpec> specs;
   for (int i = 0; i < config.num_layers(); ++i) {
     CacheSpec swa = latent(make_spec(i, kSwaCache), config);
-    swa.retention = {GroupKind::kSliding, kSwaBlock, config.window};
+    swa.retention = {GroupKind::kSliding, kSwaBlock, config.window, config.is_draft(i)};
     swa.group_name = "SWA";
     specs.push_back(swa);
     const int ratio = config.ratio(i);

@@ -9,6 +9,7 @@ namespace attnscope {
 struct ConfigKeys {
   const char* hidden = "hidden_size";
   const char* num_layers = "num_hidden_layers";
+  const char* draft_layers = "num_nextn_predict_layers";
   const char* heads = "num_attention_heads";
   const char* head_dim = "head_dim";
   const char* rope_dim = "qk_rope_head_dim";

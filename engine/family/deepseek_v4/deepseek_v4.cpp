@@ -15,7 +15,8 @@ constexpr DealtNumber kDealt[] = {
 
 constexpr PublishedModel kV4Models[] = {{"DeepseekV4ForCausalLM", "deepseek_v4"}};
 
-constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A"};  // by LayerType
+// By LayerType; then the draft layer, which is a layer with a window to its ops.
+constexpr const char* kLayerTypes[] = {"SWA", "C4A", "C128A", "MTP"};
 
 constexpr const char* kV4Switches[] = {
     "hadamard",     "round_rotated", "index_scores",   "index_format",   "ratio0_yarn",
@@ -61,7 +62,7 @@ LayerType type_of_layer(const ModelConfig& config, int layer) {
 }
 
 const char* deepseek_v4_layer_type(const ModelConfig& config, int layer) {
-  return layer_type_name(type_of_layer(config, layer));
+  return config.is_draft(layer) ? kLayerTypes[3] : layer_type_name(type_of_layer(config, layer));
 }
 
 const char* layer_type_name(LayerType type) { return kLayerTypes[static_cast<int>(type)]; }

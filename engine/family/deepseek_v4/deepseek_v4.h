@@ -1,5 +1,6 @@
 // DeepSeek-V4: sliding-window layers, C4A (compressed 4 to 1, an indexer selects entries) and C128A
-// (compressed 128 to 1, all entries are read).
+// (compressed 128 to 1, all entries are read); a draft layer (MTP) behind them, with a window,
+// which predicts a token more.
 #pragma once
 
 #include "engine/family/family.h"
@@ -8,7 +9,7 @@ namespace attnscope {
 
 const Family& deepseek_v4();
 
-// By compress ratio: 0, 4, 128.
+// By compress ratio: 0, 4, 128. A draft layer has 0.
 enum class LayerType { kSwa, kC4A, kC128A };
 LayerType type_of_layer(const ModelConfig& config, int layer);
 

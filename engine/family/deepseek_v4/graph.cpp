@@ -16,6 +16,10 @@ enum Phase { kProjectionsPhase, kNormsPhase, kRowsPhase, kAttentionPhase, kOutpu
 
 Phase phase_of(as_op_id op) {
   switch (op) {
+    case AS_OP_DRAFT_NORM:
+    case AS_OP_DRAFT_H_PROJ:
+    case AS_OP_DRAFT_E_PROJ:
+    case AS_OP_DRAFT_SUM:
     case AS_OP_ATTN_NORM:
     case AS_OP_Q_KV_A_PROJ:
     case AS_OP_COMPRESSOR_PROJ:
@@ -30,6 +34,9 @@ Phase phase_of(as_op_id op) {
     case AS_OP_WO_A:
     case AS_OP_WO_B:
     case AS_OP_RESIDUAL:
+    case AS_OP_FINAL_NORM:
+    case AS_OP_LM_HEAD:
+    case AS_OP_SAMPLE:
       return kOutputPhase;
     default:
       return kRowsPhase;
@@ -60,10 +67,14 @@ class GraphOfV4 {
 
   ModelGraph make() {
     graph_.before = before();
-    for (int i = 0; i < config_.num_layers(); ++i) {
+    for (int i = 0; i < config_.main_layers(); ++i) {
       graph_.layers.push_back(layer(type_of_layer(config_, i)));
     }
     graph_.after = after_layers(graph_, config_, "embedding");
+    if (config_.draft_layers > 0) {
+      graph_.draft_layer = config_.main_layers();
+      graph_.layers.push_back(draft_layer());
+    }
     return std::move(graph_);
   }
 
@@ -103,10 +114,50 @@ class GraphOfV4 {
     return LayerGraph(std::move(nodes));
   }
 
+  // An ordinary layer with a window behind what it begins with, and a head:
+  //   h' = h_proj hnorm(h) + e_proj enorm(embedding of the token behind)
+  LayerGraph draft_layer() {
+    const std::int64_t hidden = config_.hidden;
+    const ValueId h = value("draft_h"), e = value("draft_e"), begin = value("draft_hidden");
+    const ValueId h_part = value("draft_h_part"), e_part = value("draft_e_part");
+    graph_.draft_out = value("draft_out");
+    graph_.draft_last = value("draft_last");
+    std::vector<Node> nodes;
+    nodes.push_back(Node(AS_OP_DRAFT_NORM)
+                        .reads("hidden", hidden_)
+                        .weight("embedding", "embedding")
+                        .step("tokens", "next_tokens")
+                        .step("positions", "positions")
+                        .weight("h_weight", "draft.hnorm")
+                        .weight("e_weight", "draft.enorm")
+                        .makes("h", h, AS_BF16, {kStepTokens, hidden})
+                        .makes("e", e, AS_BF16, {kStepTokens, hidden}));
+    nodes.push_back(Node(AS_OP_DRAFT_H_PROJ)
+                        .reads("x", h)
+                        .weight("weight", "draft.h_proj")
+                        .makes("y", h_part, AS_BF16, {kStepTokens, hidden}));
+    nodes.push_back(Node(AS_OP_DRAFT_E_PROJ)
+                        .reads("x", e)
+                        .weight("weight", "draft.e_proj")
+                        .makes("y", e_part, AS_BF16, {kStepTokens, hidden}));
+    nodes.push_back(Node(AS_OP_DRAFT_SUM)
+                        .reads("h", h_part)
+                        .reads("y", e_part)
+                        .makes("out", begin, AS_BF16, {kStepTokens, hidden}));
+    queries_and_rows(nodes, begin);
+    attention(nodes, LayerType::kSwa);
+    output(nodes, begin, graph_.draft_out);
+    for (Node& node : draft_head(graph_, config_, "draft.norm", "embedding")) {
+      nodes.push_back(std::move(node));
+    }
+    for (Node& node : nodes) node.in_phase(phase_of(node.op()));
+    return LayerGraph(std::move(nodes));
+  }
+
   LayerGraph layer(LayerType type) {
     const int ratio = type == LayerType::kC4A ? 4 : type == LayerType::kC128A ? 128 : 0;
     std::vector<Node> nodes;
-    queries_and_rows(nodes);
+    queries_and_rows(nodes, hidden_);
     if (ratio != 0) {
       compressor(nodes, ratio,
                  {AS_OP_COMPRESSOR_PROJ, AS_OP_COMPRESSOR_STATE, AS_OP_COMPRESS_INSERT, "", "", "",
@@ -123,15 +174,15 @@ class GraphOfV4 {
       indexer(nodes);
     }
     attention(nodes, type);
-    output(nodes);
+    output(nodes, hidden_, hidden_out_);
     for (Node& node : nodes) node.in_phase(phase_of(node.op()));
     return LayerGraph(std::move(nodes));
   }
 
-  void queries_and_rows(std::vector<Node>& nodes) {
+  void queries_and_rows(std::vector<Node>& nodes, ValueId hidden) {
     const std::int64_t heads = config_.heads, dim = config_.head_dim;
     nodes.push_back(Node(AS_OP_ATTN_NORM)
-                        .reads("x", hidden_)
+                        .reads("x", hidden)
                         .weight("weight", "attn_norm")
                         .makes("y", normed_, AS_BF16, {kStepTokens, config_.hidden}));
     nodes.push_back(Node(AS_OP_Q_KV_A_PROJ)
@@ -252,7 +303,7 @@ class GraphOfV4 {
     nodes.push_back(std::move(node));
   }
 
-  void output(std::vector<Node>& nodes) {
+  void output(std::vector<Node>& nodes, ValueId hidden, ValueId hidden_out) {
     const std::int64_t heads = config_.heads, dim = config_.head_dim, groups = config_.o_groups;
     const std::int64_t low = config_.o_lora, group_in = config_.heads_per_group() * dim;
     Node turn = Node(AS_OP_INVERSE_ROPE).reads("o", o_).step("positions", "positions");
@@ -275,9 +326,9 @@ class GraphOfV4 {
                         .weight("weight", "wo_b")
                         .makes("y", y_, AS_BF16, {kStepTokens, config_.hidden}));
     nodes.push_back(Node(AS_OP_RESIDUAL)
-                        .reads("h", hidden_)
+                        .reads("h", hidden)
                         .reads("y", y_)
-                        .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
+                        .makes("out", hidden_out, AS_BF16, {kStepTokens, config_.hidden}));
   }
 
   bool plans() const { return config_.switches.attention_plan != AS_PLAN_NONE; }

@@ -77,14 +77,14 @@ std::vector<int> ratios_from_types(JsonObject& root, std::size_t num_layers) {
   return ratios;
 }
 
-// Entries beyond num_layers belong to MTP or draft layers and are not used; 1 is another spelling
-// of 0 (window only).
+// Entries beyond num_layers belong to draft layers (read_draft_ratios); 1 is another spelling of 0
+// (window only).
 std::vector<int> ratios_from_list(JsonObject& root, std::size_t num_layers) {
   const auto list = root.integers("compress_ratios", 0, kMostRead);
   if (list.size() < num_layers) {
     root.fail("compress_ratios",
               fmt::format("has {} entries for {} layers", list.size(), num_layers),
-              "one entry a layer; further ones (MTP, draft) are ignored");
+              "one entry a layer; further ones are those of draft layers");
     return {};
   }
   std::vector<int> ratios;
@@ -112,6 +112,25 @@ std::vector<int> read_ratios(JsonObject& root, std::size_t num_layers, bool hugg
   root.fail("compress_ratios", "required key is missing, and so is layer_types",
             "one ratio a layer: 0 (window only), 4 or 128, as in the published config.json");
   return {};
+}
+
+// Of the layers that predict one token more. Without their number there are as many as have
+// entries, and one without an entry has a window only. DSpark drafts otherwise: with blocks of
+// tokens, which are not supported.
+std::vector<int> read_draft_ratios(JsonObject& root, const ConfigKeys& keys,
+                                   std::size_t num_layers) {
+  std::vector<int> ratios;
+  if (root.has("compress_ratios")) {
+    const auto list = root.integers("compress_ratios", 0, kMostRead);
+    for (std::size_t i = num_layers; i < list.size(); ++i) {
+      ratios.push_back(list[i] == 1 ? 0 : narrow(list[i]));
+    }
+  }
+  const std::int64_t count =
+      root.integer(keys.draft_layers, 0, kMostLayers, static_cast<std::int64_t>(ratios.size()));
+  const bool dspark = root.has("dspark_block_size");
+  ratios.resize(dspark ? 0 : static_cast<std::size_t>(count), 0);
+  return ratios;
 }
 
 void read_yarn(JsonObject& yarn, ModelConfig& c, const char* factor, const char* original_max) {
@@ -190,6 +209,7 @@ ModelConfig read_config(JsonObject& root, const ConfigKeys& keys, bool hugging_f
   }
   const auto num_layers = static_cast<std::size_t>(root.integer(keys.num_layers, 1, kMostLayers));
   c.compress_ratios = read_ratios(root, num_layers, hugging_face);
+  c.draft_ratios = read_draft_ratios(root, keys, num_layers);
   return c;
 }
 
@@ -221,8 +241,10 @@ nlohmann::ordered_json deepseek_v4_write_config(const ModelConfig& c, bool fp8) 
   j["max_position_embeddings"] = c.max_position;
   j["model_type"] = "deepseek_v4";
   j["num_attention_heads"] = c.heads;
-  j["num_hidden_layers"] = c.compress_ratios.size();
+  const auto drafts = static_cast<std::size_t>(c.draft_layers);
+  j["num_hidden_layers"] = c.compress_ratios.size() - drafts;
   j["num_key_value_heads"] = 1;
+  j["num_nextn_predict_layers"] = drafts;  // others are not in the file
   j["o_groups"] = c.o_groups;
   j["o_lora_rank"] = c.o_lora;
   j["q_lora_rank"] = c.q_lora;
@@ -245,7 +267,9 @@ nlohmann::ordered_json deepseek_v4_write_config(const ModelConfig& c, bool fp8) 
   j["tie_word_embeddings"] = false;
   j["torch_dtype"] = "bfloat16";
   j["vocab_size"] = c.vocabulary;
-  if (c.layers.size() != c.compress_ratios.size()) j["attnscope_layers"] = c.layers;
+  if (c.layers.size() != c.compress_ratios.size()) {
+    j["attnscope_layers"] = std::vector(c.layers.begin(), c.layers.end() - c.draft_layers);
+  }
   return j;
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
+#include "kernels/params/draft_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/step_params.h"
 
@@ -30,6 +31,9 @@ void deepseek_v4_layer_numbers(as_op_id op, int layer, const ModelConfig& config
     case AS_OP_ATTN_NORM:
     case AS_OP_FINAL_NORM:
       as<as_rms_norm_params>(params).eps = config.rms_eps;
+      break;
+    case AS_OP_DRAFT_NORM:
+      as<as_draft_norm_params>(params).eps = config.rms_eps;
       break;
     case AS_OP_Q_KV_NORM:
       as<as_q_kv_norm_params>(params).eps = config.rms_eps;

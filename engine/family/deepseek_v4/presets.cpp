@@ -27,6 +27,7 @@ ModelConfig v4_flash() {
   c.o_groups = 8;
   c.index_topk = 512;
   c.compress_ratios = published_ratios(43, 0);
+  c.draft_ratios = {0};
   return c;
 }
 
@@ -40,6 +41,7 @@ ModelConfig v4_pro() {
   c.o_groups = 16;
   c.index_topk = 1024;
   c.compress_ratios = published_ratios(61, kRatioC128);
+  c.draft_ratios = {0};
   return c;
 }
 
@@ -54,6 +56,7 @@ ModelConfig tiny() {
   c.o_groups = 2;
   c.index_heads = 8;
   c.compress_ratios = {0, kRatioC4, kRatioC128, kRatioC4};
+  c.draft_ratios = {0};
   return c;
 }
 
@@ -61,7 +64,10 @@ ModelConfig tiny() {
 
 ModelConfig deepseek_v4_example() {
   ModelConfig c = tiny();
-  c.switches.attention_plan = AS_PLAN_FLASHMLA;  // so that no op is left out
+  // So that no op is left out.
+  c.switches.attention_plan = AS_PLAN_FLASHMLA;
+  c.compress_ratios.push_back(c.draft_ratios.front());
+  c.draft_layers = 1;
   return c;
 }
 

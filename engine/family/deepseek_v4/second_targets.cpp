@@ -38,9 +38,9 @@ std::vector<std::string> split_words(const std::string& text) {
   return out;
 }
 
-// path: "", "compressor.", "indexer." or "indexer.compressor."; leaf: "wq_a"; ends: what may
-// follow.
-std::vector<std::string> names_in_attention(int layer, const std::string& path,
+// layer: "layers.2" or "mtp.0"; path: "", "compressor.", "indexer." or "indexer.compressor."; leaf:
+// "wq_a"; ends: what may follow.
+std::vector<std::string> names_in_attention(const std::string& layer, const std::string& path,
                                             const std::string& leaf,
                                             const std::vector<std::string>& ends) {
   std::vector<std::string> paths = {path};
@@ -58,7 +58,7 @@ std::vector<std::string> names_in_attention(int layer, const std::string& path,
         for (const std::string& other : split_words(alias->others)) {
           for (const std::string& end : ends) {
             names.push_back(
-                fmt::format("{}layers.{}.{}{}{}{}", model, layer, attention, inner, other, end));
+                fmt::format("{}{}.{}{}{}{}", model, layer, attention, inner, other, end));
           }
         }
       }
@@ -107,11 +107,11 @@ class TargetList {
                           std::int64_t rows, std::int64_t columns) {
     const bool ends = leaf != "attn_sink" && leaf != "ape";
     SecondTarget& t =
-        add(fmt::format("layers.{}.attn.{}{}{}", layer_, path, leaf, ends ? ".weight" : ""), op,
-            names_in_attention(layer_, path, leaf, {ends ? ".weight" : ""}), rows, columns);
+        add(fmt::format("{}.attn.{}{}{}", named_, path, leaf, ends ? ".weight" : ""), op,
+            names_in_attention(named_, path, leaf, {ends ? ".weight" : ""}), rows, columns);
     if (ends) {
       t.scale_names = names_in_attention(
-          layer_, path, leaf, {".scale", ".weight_scale_inv", ".weight_scale", ".scale_inv"});
+          named_, path, leaf, {".scale", ".weight_scale_inv", ".weight_scale", ".scale_inv"});
     }
     return t;
   }
@@ -155,19 +155,50 @@ class TargetList {
     norm.pieces.push_back({parallel_.rank, 0, dim, 0, 1, 1, w[held + "norm"].bf16.data()});
   }
 
+  // What the draft layer has beside a layer's attention.
+  void draft(const WeightList& w) {
+    for (const auto& [leaf, held, op, tap] :
+         {std::tuple("enorm", "draft.enorm", AS_OP_DRAFT_NORM, "e_weight"),
+          std::tuple("hnorm", "draft.hnorm", AS_OP_DRAFT_NORM, "h_weight"),
+          std::tuple("norm", "draft.norm", AS_OP_FINAL_NORM, "weight")}) {
+      SecondTarget& t = draft_tensor(leaf, op, 1);
+      t.tap = tap;
+      t.pieces.push_back({parallel_.rank, 0, c_.hidden, 0, 1, 1, w[held].bf16.data()});
+    }
+    for (const auto& [leaf, held, op] :
+         {std::tuple("e_proj", "draft.e_proj", AS_OP_DRAFT_E_PROJ),
+          std::tuple("h_proj", "draft.h_proj", AS_OP_DRAFT_H_PROJ)}) {
+      SecondTarget& t = draft_tensor(leaf, op, c_.hidden);
+      t.fp8 = in_fp8(c_.hidden, c_.hidden);
+      for (const char* end : {".scale", ".weight_scale_inv", ".weight_scale", ".scale_inv"}) {
+        for (const char* model : {"", "model."}) {
+          t.scale_names.push_back(fmt::format("{}{}.{}{}", model, named_, leaf, end));
+        }
+      }
+      part(t, parallel_.rank, w[held], 0, 0, c_.hidden, 0, c_.hidden);
+    }
+  }
+  SecondTarget& draft_tensor(const char* leaf, as_op_id op, std::int64_t columns) {
+    const std::string name = fmt::format("{}.{}.weight", named_, leaf);
+    return add(name, op, {name, "model." + name}, c_.hidden, columns);
+  }
+
   void layer(std::size_t i) {
     const WeightList& w = mine().layers[i];
     layer_ = c_.layers[i];
+    const bool drafts = i + 1 == mine().layers.size() && c_.draft_layers > 0;
+    named_ = drafts ? "mtp.0" : fmt::format("layers.{}", layer_);
+    if (drafts) draft(w);
     const std::int64_t hidden = c_.hidden, q_lora = c_.q_lora, size = parallel_.size;
     const std::int64_t group_in = std::int64_t{c_.heads_per_group()} * c_.head_dim;
     const std::int64_t out = std::int64_t{c_.o_groups} * c_.o_lora;
     std::vector<std::string> names;
     for (const char* model : {"", "model."}) {
       for (const char* leaf : {"attn_norm", "input_layernorm"}) {
-        names.push_back(fmt::format("{}layers.{}.{}.weight", model, layer_, leaf));
+        names.push_back(fmt::format("{}{}.{}.weight", model, named_, leaf));
       }
     }
-    targets_.push_back(whole_target(fmt::format("layers.{}.attn_norm.weight", layer_), names,
+    targets_.push_back(whole_target(fmt::format("{}.attn_norm.weight", named_), names,
                                     AS_OP_ATTN_NORM, hidden, 1, parallel_.rank, w["attn_norm"]));
     targets_.back().layer = layer_;
     const bool a_in_fp8 = in_fp8(q_lora + c_.head_dim, hidden);
@@ -243,6 +274,7 @@ class TargetList {
   const TensorParallel& parallel_;
   const std::vector<std::shared_ptr<const Weights>>& ranks_;
   int layer_ = -1;
+  std::string named_;  // its name in files
   std::vector<SecondTarget> targets_;
 };
 

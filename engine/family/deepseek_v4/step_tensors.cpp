@@ -11,18 +11,7 @@ namespace attnscope {
 namespace {
 
 // Places of the tensors among the family's own.
-enum Own {
-  kC4Slots,
-  kC128Slots,
-  kC4Lens,
-  kSwaIndices,
-  kSwaLens,
-  kC128Indices,
-  kC128Lens,
-  kPlanRows,
-  kPlanSplits,
-  kPlanCounts
-};
+enum Own { kC4Slots, kC128Slots, kC4Lens, kSwaIndices, kSwaLens, kC128Indices, kC128Lens };
 
 // Tokens of an entry, by the type of layers as attention_plan counts them.
 constexpr std::int64_t kEntryTokens[AS_PLAN_TYPES] = {0, 4, 128};
@@ -77,6 +66,7 @@ std::vector<StepTensor> deepseek_v4_step_tensors(const ModelConfig& config,
   tensors.push_back(of_plan("plan_rows", Kind::kPlanRows, config, 2));
   tensors.push_back(of_plan("plan_splits", Kind::kPlanSplits, config, AS_PLAN_COLUMNS));
   tensors.push_back(of_plan("plan_counts", Kind::kPlanCounts, config, 2));
+  tensors.push_back({.name = "next_tokens", .kind = Kind::kNext, .used = config.draft_layers > 0});
   return tensors;
 }
 

@@ -3,7 +3,8 @@
 // files that were saved again mix both. Each spelling leads to the published name:
 //   "model.layers.2.self_attn.compressor.indexer.scorer.weights_proj.weight"
 //       -> "layers.2.attn.indexer.weights_proj.weight"
-// Names of other parts of a model (experts, hyper-connections, MTP) stay as they are.
+// So it is below mtp.0, the draft layer, which has four tensors and a norm more. Names of other
+// parts of a model (experts, hyper-connections) stay as they are.
 
 #include <array>
 #include <optional>
@@ -39,6 +40,11 @@ constexpr std::array kIndexer = {
     Spelling{"q_b_proj", "wq_b"},
     Spelling{"wq_b", "wq_b"},
     Spelling{"weights_proj", "weights_proj"},
+};
+
+constexpr std::array kDraft = {
+    Spelling{"enorm", "enorm"},   Spelling{"hnorm", "hnorm"}, Spelling{"e_proj", "e_proj"},
+    Spelling{"h_proj", "h_proj"}, Spelling{"norm", "norm"},
 };
 
 constexpr std::array kEndings = {
@@ -112,8 +118,13 @@ std::string deepseek_v4_published_name(std::string_view name) {
     return std::string(rest);
   }
   const std::vector<std::string_view> parts = split_name(rest);
-  if (parts.size() < 4 || parts[0] != "layers") return std::string(name);
-  const std::string prefix = "layers." + std::string(parts[1]) + ".";
+  const bool drafts = parts[0] == "mtp";
+  if (parts.size() < 4 || (parts[0] != "layers" && !drafts)) return std::string(name);
+  const std::string prefix = std::string(parts[0]) + "." + std::string(parts[1]) + ".";
+  if (drafts && parts.size() == 4) {
+    const auto leaf = published(kDraft, parts[2]), ending = published(kEndings, parts[3]);
+    if (leaf && ending) return prefix + std::string(*leaf) + std::string(*ending);
+  }
   if (parts.size() == 4 && parts[3] == "weight" &&
       (parts[2] == "attn_norm" || parts[2] == "input_layernorm")) {
     return prefix + "attn_norm.weight";

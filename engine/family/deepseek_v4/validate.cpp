@@ -51,6 +51,7 @@ ConfigKeys deepseek_keys() {
   ConfigKeys k;
   k.hidden = "dim";
   k.num_layers = "n_layers";
+  k.draft_layers = "n_mtp_layers";
   k.heads = "n_heads";
   k.rope_dim = "rope_head_dim";
   k.window = "window_size";
@@ -105,7 +106,13 @@ Result<void> validate_with_keys(const ModelConfig& c, const ConfigKeys& keys) {
                  "0 (window only), 4, 128");
     }
   }
-  if (c.layers.empty()) rules.fail("layers", "an empty list", "at least one layer");
+  rules.range(keys.draft_layers, c.draft_layers, 0, 1);
+  const auto drafts = static_cast<std::size_t>(c.draft_layers);
+  if (c.layers.size() <= drafts) rules.fail("layers", "an empty list", "at least one layer");
+  if (drafts > 0 && (c.layers.back() + 1 != count || c.compress_ratios.back() != 0)) {
+    rules.fail("layers", fmt::format("{} at the end", c.layers.back()),
+               fmt::format("the draft layer, {}, whose ratio is 0", count - 1));
+  }
   for (std::size_t k = 0; k < c.layers.size(); ++k) {
     if (c.layers[k] < (k > 0 ? c.layers[k - 1] + 1 : 0) || c.layers[k] >= count) {
       rules.fail("layers", fmt::format("{} at place {}", c.layers[k], k),

@@ -54,14 +54,18 @@ class WeightsOfV4 {
   }
 
   std::vector<WeightSpec> layer(int i) {
-    prefix_ = fmt::format("layers.{}.", config_.layers[static_cast<std::size_t>(i)]);
+    const bool drafts = config_.is_draft(i);
+    prefix_ = drafts ? fmt::format("mtp.{}.", i - config_.main_layers())
+                     : fmt::format("layers.{}.", config_.layers[static_cast<std::size_t>(i)]);
     const std::int64_t hidden = config_.hidden, q_lora = config_.q_lora, dim = config_.head_dim;
+    if (drafts) draft_input();
     const std::int64_t group_in = std::int64_t{config_.heads_per_group()} * dim;
     const std::int64_t groups = config_.o_groups, out_in = groups * config_.o_lora;
     const double latent_gain = scales_.latent_gain * config_.logit_gain;
     norm("attn_norm", "attn_norm", hidden, 1.0);
     // The key of its values has been this one since before it had a place in the file.
     specs_.back().parts.front().fill.key = prefix_ + "attn.attn_norm";
+    if (drafts) norm("draft.norm", "norm", hidden, 1.0);
     prefix_ += "attn.";
     projection("wq_kv_a", {q_lora + dim, hidden},
                {part("wq_a", {q_lora, hidden}, fan(1.0, hidden)),
@@ -108,6 +112,16 @@ class WeightsOfV4 {
 
   void norm(const char* name, const std::string& label, std::int64_t n, double gain) {
     add(name, {n}, {part(label, {n}, gain * scales_.norm_spread, gain)});
+  }
+
+  // What a draft layer begins with: halves of its input that are about as large.
+  void draft_input() {
+    const std::int64_t hidden = config_.hidden;
+    const Sides square = {hidden, hidden};
+    norm("draft.enorm", "enorm", hidden, 1.0);
+    norm("draft.hnorm", "hnorm", hidden, 1.0);
+    projection("draft.e_proj", square, {part("e_proj", square, fan(1.0, hidden))});
+    projection("draft.h_proj", square, {part("h_proj", square, fan(1.0, hidden))});
   }
 
   // Rows a token of a long request attends to in this layer.

@@ -99,6 +99,7 @@ Result<void> dense_validate(const ModelConfig& c, const nlohmann::json*) {
       // fp32(position) is exact up to 2^24.
       {"max_position_embeddings", double(c.max_position), 1, 1 << 24},
       {"num_hidden_layers", double(c.published_layers()), 1, 4096},
+      {"draft layers", double(c.draft_layers), 0, 0},
   };
   for (const NumberRange& r : ranges) {
     if (r.value >= r.min && r.value <= r.max) continue;  // NaN fails

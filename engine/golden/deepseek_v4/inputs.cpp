@@ -93,6 +93,24 @@ class InputsOfV4 : public InputMaker {
     p.rule = shape.seed % 2 == 0 ? AS_PLAN_OWN : AS_PLAN_FLASHMLA;
   }
 
+  // Of every third token nothing is known behind it.
+  void draft_norm() {
+    auto& p = init<as_draft_norm_params>();
+    std::vector<std::int32_t> next;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      next.push_back(t % 3 == 2 ? -1 : static_cast<std::int32_t>(random.below(kVocab)));
+    }
+    p.hidden = normals(AS_BF16, {tokens, kHidden});
+    p.embedding = normals(AS_BF16, {kVocab, kHidden}, 0x1p-5f);
+    p.tokens = keep(next, {tokens});
+    p.positions = positions_tensor();
+    p.h_weight = normals(AS_BF16, {kHidden}, 0x1p-3f, 1);
+    p.e_weight = normals(AS_BF16, {kHidden}, 0x1p-3f, 1);
+    p.h = make(AS_BF16, {tokens, kHidden});
+    p.e = make(AS_BF16, {tokens, kHidden});
+    p.eps = kEps;
+  }
+
   void q_rope_kv_insert() {
     auto& p = init<as_q_rope_kv_insert_params>();
     const InputTable table = make_table(shape.lengths, kBlockTokens);
@@ -328,6 +346,20 @@ bool InputsOfV4::fill() {
     case AS_OP_WO_B:
       linear(kGroups * kOLora, kHidden);
       return true;
+    case AS_OP_DRAFT_NORM:
+      draft_norm();
+      return true;
+    case AS_OP_DRAFT_H_PROJ:
+    case AS_OP_DRAFT_E_PROJ:
+      linear(kHidden, kHidden);
+      return true;
+    case AS_OP_DRAFT_SUM: {
+      auto& p = init<as_residual_params>();
+      p.h = normals(AS_BF16, {tokens, kHidden});
+      p.y = normals(AS_BF16, {tokens, kHidden});
+      p.out = make(AS_BF16, {tokens, kHidden});
+      return true;
+    }
     default:
       return false;
   }

@@ -110,12 +110,14 @@ void write_records(ByteWriter& out, const std::vector<StepRecord>& records) {
     out.list(r.sampled);
     out.list(r.drafted);
     out.list(r.accepted);
+    out.list(r.proposed);
   }
 }
 
 std::vector<StepRecord> read_records(ByteReader& in, RecordsOf age) {
   const bool with_decisions = age != RecordsOf::kWithoutDecisions;
-  const bool with_starts = age == RecordsOf::kNow;
+  const bool with_starts = age == RecordsOf::kNow || age == RecordsOf::kWithoutProposed;
+  const bool with_proposed = age == RecordsOf::kNow;
   const std::size_t smallest = kSmallestRecord - (with_decisions ? 0 : sizeof(std::int64_t));
   std::vector<StepRecord> records(in.count(smallest));
   for (StepRecord& r : records) {
@@ -142,6 +144,7 @@ std::vector<StepRecord> read_records(ByteReader& in, RecordsOf age) {
     r.sampled = in.list<std::int32_t>();
     r.drafted = in.list<std::int32_t>();
     r.accepted = in.list<std::int32_t>();
+    if (with_proposed) r.proposed = in.list<std::int32_t>();
     if (!in.ok()) break;
   }
   return records;

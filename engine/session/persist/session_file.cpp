@@ -22,9 +22,10 @@
 namespace attnscope {
 namespace {
 
-constexpr std::string_view kMagic = "ASKEPT05";
-// Of a program that did not say when its ops began; and of one whose profiles had version 1 and
-// which did not count decisions either.
+constexpr std::string_view kMagic = "ASKEPT06";
+// Of a program whose models drafted nothing; of one that did not say when its ops began; and of one
+// whose profiles had version 1 and which did not count decisions either.
+constexpr std::string_view kWithoutProposed = "ASKEPT05";
 constexpr std::string_view kWithoutStarts = "ASKEPT04", kWithoutDecisions = "ASKEPT03";
 constexpr std::size_t kKeptRewindPoints = 2;  // the newest ones go along, for steps back
 
@@ -210,7 +211,8 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
     judge.begin_step(step, serving);
     const std::size_t rows = record.live.size();
     if (record.live != serving.live() || record.sampled.size() != rows ||
-        record.drafted.size() != rows || record.accepted.size() != rows) {
+        record.drafted.size() != rows || record.accepted.size() != rows ||
+        (!record.proposed.empty() && record.proposed.size() != rows)) {
       return false;
     }
     const ServingStep& decided = serving.schedule();
@@ -227,10 +229,12 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
       if (record.accepted[r] < 0 || record.accepted[r] > drafts) return false;
       if (record.sampled[r] < -1 || record.sampled[r] >= s.parts_.config.vocabulary) return false;
       if (record.sampled[r] >= 0 && !samples) return false;
+      if (!record.proposed.empty() && record.proposed[r] >= s.parts_.config.vocabulary)
+        return false;
     }
     if (tokens != record.tokens) return false;
     keep_tables(serving, tables);
-    serving.finish_step(record.sampled, record.accepted);
+    serving.finish_step(record.sampled, record.accepted, record.proposed);
     judge.ended(serving, record.sampled, record.accepted);
   }
   keep(static_cast<std::int64_t>(history.size()));
@@ -444,7 +448,8 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   const std::uintmax_t size = std::filesystem::file_size(path, ignored);
   const bool read = !ignored && std::fread(&header, sizeof(header), 1, file.get()) == 1;
   const std::string_view magic(header.magic, sizeof(header.magic));
-  if (!read || (magic != kMagic && magic != kWithoutStarts && magic != kWithoutDecisions)) {
+  if (!read || (magic != kMagic && magic != kWithoutProposed && magic != kWithoutStarts &&
+                magic != kWithoutDecisions)) {
     return damaged(path, "not a kept session");
   }
   if (header.bytes != size - sizeof(header)) return damaged(path, "cut off or too long");
@@ -454,9 +459,10 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   if (checksum(data.get(), header.bytes) != header.checksum) return damaged(path, "damaged");
 
-  const RecordsOf age = magic == kMagic           ? RecordsOf::kNow
-                        : magic == kWithoutStarts ? RecordsOf::kWithoutStarts
-                                                  : RecordsOf::kWithoutDecisions;
+  const RecordsOf age = magic == kMagic             ? RecordsOf::kNow
+                        : magic == kWithoutProposed ? RecordsOf::kWithoutProposed
+                        : magic == kWithoutStarts   ? RecordsOf::kWithoutStarts
+                                                    : RecordsOf::kWithoutDecisions;
   ByteReader in(data.get(), header.bytes);
   if (!read_identity(in, s, key)) {
     return damaged(path, "of another program, scenario or choice of lanes");

@@ -20,6 +20,7 @@ struct BetweenOps {
   void (*loaded)(Weights& weights) = nullptr;      // once they were read or made, for all ranks
   void (*planned)(StepMetadata& step) = nullptr;   // once the step's tokens are planned
   void (*embedded)(const as_tensor& h) = nullptr;  // rows of the embedding, [T,hidden]
+  void (*followed)(StepMetadata& step) = nullptr;  // once the token behind each one is known
   void (*rope)(const as_tensor& table) = nullptr;  // a copy of a rotary table, for this step
   void (*ran)(const OpParams& params) = nullptr;   // what an op has just read and written
   void (*summed)(const as_tensor& y) = nullptr;    // a layer's output over all ranks, [T,hidden]

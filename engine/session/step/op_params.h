@@ -10,6 +10,7 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
+#include "kernels/params/draft_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/step_params.h"

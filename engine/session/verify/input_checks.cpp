@@ -10,6 +10,7 @@
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
 #include "engine/session/verify/forced_copy.h"
+#include "engine/session/verify/stale_drafts.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/paged_params.h"
@@ -175,6 +176,40 @@ std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& ser
   lists.hold("sample_rows", step.sample_rows, sampled, false);
   lists.hold("sample_request", step.sample_request, sampled_of, false);
   return std::move(lists.found);
+}
+
+std::vector<TapResult> check_next(const StepMetadata& step, const Serving& serving,
+                                  const as_tensor& sampled) {
+  ListCheck lists;
+  std::vector<std::int32_t> next;
+  std::int64_t used = 0;
+  for (std::size_t r = 0; r < step.live.size(); ++r) {
+    const Request& request = serving.requests()[to_size(step.live[r])];
+    const std::int64_t known = to_count(request.tokens.size()), first = step.num_computed[r];
+    for (std::int64_t p = first; p < first + step.num_scheduled_tokens[r]; ++p) {
+      next.push_back(p < known - 1 ? request.tokens[to_size(p + 1)]
+                                   : *at<std::int32_t>(sampled, used++));
+      lists.position.push_back(p);
+      lists.ids.push_back(request.id);
+    }
+  }
+  const auto told = std::ranges::find(step.own, StepTensor::Kind::kNext, &StepTensor::kind);
+  lists.hold(told->name, told->numbers, next, true);
+  return std::move(lists.found);
+}
+
+std::optional<TapResult> check_drafted_hits(const ModelConfig& config, const CacheLayout& layout,
+                                            const Serving& serving) {
+  for (const StaleDraft& stale : stale_drafts(config, layout, serving)) {
+    if (serving.options().kv.groups[to_size(stale.group)].flagged) continue;
+    return wrong_result(
+        AS_OP_SCHEDULE, std::string("hit") + kMetadataTap, stale.position + 1, 1,
+        fmt::format("request {} takes over {} tokens, and the draft layer's row of the last one, "
+                    "of request {}, was made of another token behind it: its group is not flagged, "
+                    "and the hit is a block too long",
+                    stale.request, stale.position + 1, stale.donor));
+  }
+  return {};
 }
 
 std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,

@@ -24,6 +24,16 @@ namespace attnscope {
 // request knows and how much of it the scheduler gave this step.
 std::vector<TapResult> check_tokens(const StepMetadata& step, const Serving& serving);
 
+// What a layer that drafts is told follows each token, derived once more from what each request
+// knows and from what was sampled, [N].
+std::vector<TapResult> check_next(const StepMetadata& step, const Serving& serving,
+                                  const as_tensor& sampled);
+
+// Hits of a group with a draft layer that is not flagged, whose last row is of another token behind
+// it than the request has (stale_drafts.h).
+std::optional<TapResult> check_drafted_hits(const ModelConfig& config, const CacheLayout& layout,
+                                            const Serving& serving);
+
 // Rows of the hidden state against the embedding.
 std::optional<TapResult> check_embedded(const as_tensor& h, const StepMetadata& step,
                                         const Weights& weights);

@@ -24,6 +24,8 @@ TokenWatch::TokenWatch(const std::vector<Request>& requests) : parted_(requests.
 void TokenWatch::went_back(const std::vector<Request>& requests) {
   tokens_.resize(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) tokens_[i] = requests[i].tokens;
+  next_.assign(requests.size(), -1);
+  drafts_.clear();
   has_sample_ = false;
 }
 
@@ -34,6 +36,26 @@ void TokenWatch::sampled(const as_sample_params& params) {
   logits_.assign(logits, logits + as_tensor_numel(&params.logits));
   vocabulary_ = params.logits.shape[1];
   has_sample_ = true;
+}
+
+void TokenWatch::drafted(const as_sample_params& params) {
+  const auto* tokens = at<std::int32_t>(params.tokens);
+  drafts_.assign(tokens, tokens + as_tensor_numel(&params.tokens));
+}
+
+std::vector<TapResult> TokenWatch::planned(const StepMetadata& step) const {
+  std::vector<TapResult> found;
+  for (std::size_t t = 0; t < step.tokens.size(); ++t) {
+    const std::int32_t id = step.live[to_size(step.token_to_req[t])];
+    const std::int32_t drafted = next_[to_size(id)];
+    const bool is_draft = step.positions[t] == to_count(tokens_[to_size(id)].size());
+    if (!is_draft || drafted < 0 || step.tokens[t] == drafted) continue;
+    found.push_back(wrong_result(
+        AS_OP_SAMPLE, std::string("tokens") + kAppendTap, 1, 1,
+        fmt::format("request {}: its draft for position {} is {}, where the model drafted {}", id,
+                    step.positions[t], step.tokens[t], drafted)));
+  }
+  return found;
 }
 
 TokenWatch::Expected TokenWatch::expected(const StepMetadata& step, std::size_t row) const {
@@ -123,6 +145,10 @@ std::vector<TapResult> TokenWatch::appended(const StepMetadata& step,
     const auto row = std::ranges::find(step.live, request.id) - step.live.begin();
     const Expected must =
         row < to_count(step.live.size()) ? expected(step, to_size(row)) : Expected{};
+    if (row < to_count(step.live.size()) && step.num_scheduled_tokens[to_size(row)] > 0) {
+      const bool has = !must.from.empty() && must.from.back() < drafts_.size();
+      next_[to_size(request.id)] = has ? drafts_[must.from.back()] : -1;
+    }
     std::string note = difference(request, must);
     if (note.empty()) note = difference_from_plain(request, known.size(), must);
     if (note.empty()) {
@@ -135,6 +161,7 @@ std::vector<TapResult> TokenWatch::appended(const StepMetadata& step,
         wrong_result(AS_OP_SAMPLE, std::string("tokens") + kAppendTap, 1, 1, std::move(note)));
   }
   has_sample_ = false;
+  drafts_.clear();
   return found;
 }
 

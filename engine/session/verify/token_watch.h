@@ -1,6 +1,7 @@
 // Tokens from the sample tap to the requests. Of each step: what a request has behind the tokens it
 // had before is what was sampled at its rows, drafts that held before the token behind them, and
-// nothing else changed. With drafts: the tokens are those of the run without.
+// nothing else changed. With drafts: the tokens are those of the run without; what a model has
+// drafted is what the next step verifies.
 //
 // Expected tokens are kept here, from the prompts on and from the tap alone, so that swapped,
 // altered, lost or additional tokens show with request and step.
@@ -28,6 +29,10 @@ class TokenWatch {
 
   // The op sample has run. In a step without this, what requests get is taken as it comes.
   void sampled(const as_sample_params& params);
+  // The same op of a layer that drafts.
+  void drafted(const as_sample_params& params);
+  // Once a step's tokens are planned: drafts that are others than a model had for them.
+  std::vector<TapResult> planned(const StepMetadata& step) const;
   // Once the step's tokens were appended; the step's number is the caller's to set.
   std::vector<TapResult> appended(const StepMetadata& step, const std::vector<Request>& requests);
   // The session stands at a step boundary with these requests.
@@ -50,6 +55,8 @@ class TokenWatch {
   std::vector<bool> parted_;                       // by request: at a tie, from plain_
   bool has_sample_ = false;
   std::vector<std::int32_t> sample_;  // [N]
+  std::vector<std::int32_t> drafts_;  // [N] of a layer that drafts; empty = there was none
+  std::vector<std::int32_t> next_;    // by request: what is drafted for the next step; -1 = unknown
   std::vector<float> logits_;         // [N, V]
   std::int64_t vocabulary_ = 0;       // V
 };

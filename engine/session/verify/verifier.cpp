@@ -235,7 +235,17 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   }
 }
 
-void Verifier::begin_blocks(const ServingStep& step, const Slab& slab) {
+void Verifier::begin_drafts(const Serving& serving, const as_tensor& sampled) {
+  if (references_ != References::kNone) {
+    for (TapResult& r : check_next(*step_, serving, sampled)) given(-1, std::move(r));
+  }
+  const auto next = std::ranges::find(step_->own, StepTensor::Kind::kNext, &StepTensor::kind);
+  logical_.own[static_cast<std::size_t>(next - step_->own.begin())].numbers = next->numbers;
+}
+
+void Verifier::begin_blocks(const Serving& serving, const Slab& slab) {
+  const ServingStep& step = serving.step();
+  if (auto r = check_drafted_hits(parts_.config, parts_.layout, serving)) found(std::move(*r));
   for (const std::int32_t block : step.fresh) shadow_.forget_block(block);
   prefix_reuse_.begin_step(step.shared);
   if (prefix_reuse_.empty()) return;
@@ -585,7 +595,8 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   const LogicalSource source(parts_.layout, run.history, logical_, step_->list_columns);
   const OpContext context = free_context();
   const ModelGraph& graph = *parts_.graph;
-  if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_);
+  const bool drafts = layer >= 0 && layer == graph.draft_layer;
+  if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_, drafts);
   if (op == graph.sum.read_by) {
     TensorParallelSum::Runner runner;
     runner.op = [&](int, int rank, const OpParams& params) {
@@ -610,7 +621,7 @@ Result<void> Verifier::run_free(int layer, as_op_id op, FreeRun& run) {
   } else if (auto ok = call(run.lane, run.last, reference_call()); !ok) {
     return ok;
   }
-  if (layer >= 0 && op == graph.layer(layer).ops().back()) {
+  if (layer >= 0 && !drafts && op == graph.layer(layer).ops().back()) {
     run.frame.swap(graph.hidden, graph.hidden_out);
   }
   return {};
@@ -774,11 +785,11 @@ void Verifier::measure_free(const OpParams& params, const as_tap_info& tap,
   }
 }
 
-void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step) {
-  const as_tensor hidden = frame.get(graph.hidden);
+void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step, bool drafts) {
+  const as_tensor hidden = frame.get(drafts ? graph.draft_out : graph.hidden);
   const auto rows = static_cast<std::int64_t>(step.sample_rows.size());
   const std::int64_t columns = hidden.shape[1];
-  as_tensor last = frame.make(graph.last, AS_BF16, {rows, columns});
+  as_tensor last = frame.make(drafts ? graph.draft_last : graph.last, AS_BF16, {rows, columns});
   const auto bytes = static_cast<std::size_t>(columns * as_dtype_size(hidden.dtype));
   for (std::int64_t i = 0; i < rows; ++i) {
     const auto from = static_cast<std::size_t>(step.sample_rows[static_cast<std::size_t>(i)]);

@@ -45,9 +45,11 @@ class Verifier {
   // At the start of a step; then once its tokens are planned (step must outlive the step).
   void begin_step(std::int64_t step_number);
   void begin_tokens(const StepMetadata& step, const Serving& serving);
+  // Before a layer that drafts, once the step's tensor says what follows each token. sampled: [N].
+  void begin_drafts(const Serving& serving, const as_tensor& sampled);
   // In between: blocks that this step takes for new content, and rows that newcomers found
   // computed.
-  void begin_blocks(const ServingStep& step, const Slab& slab);
+  void begin_blocks(const Serving& serving, const Slab& slab);
 
   // layer: index among the running layers, -1 outside. lane: who runs the op.
   Result<void> before(int layer, const OpParams& params, const std::string& lane);
@@ -198,7 +200,7 @@ class Verifier {
   OpChange* change_ = nullptr;
 };
 
-// Copies the rows to sample from: graph.hidden -> graph.last.
-void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step);
+// Copies the rows to sample from: graph.hidden -> graph.last, or those of the layer that drafts.
+void gather_last(const ModelGraph& graph, Frame& frame, const StepMetadata& step, bool drafts);
 
 }  // namespace attnscope

@@ -114,6 +114,34 @@ TEST_F(HfConfig, ThreeDraftEntriesAndOnesForZero) {
   expect_flash(read(c));
 }
 
+TEST_F(HfConfig, DraftLayersAreThoseThatTheFileCountsOrLists) {
+  const auto ratios = [&](const json& c) {
+    const auto r = read(c);
+    EXPECT_TRUE(r) << r.error().text();
+    return r ? r->draft_ratios : std::vector<int>{-1};
+  };
+  EXPECT_EQ(ratios(hugging_face()), std::vector{0});
+  EXPECT_EQ(ratios(deepseek()), std::vector{0});
+  for (json c : {hugging_face(), deepseek()}) {
+    const char* key = c.contains("dim") ? "n_mtp_layers" : "num_nextn_predict_layers";
+    c[key] = 0;
+    EXPECT_EQ(ratios(c), std::vector<int>{});
+    c[key] = 2;  // one without an entry
+    EXPECT_EQ(ratios(c), (std::vector{0, 0}));
+    c.erase(key);
+    EXPECT_EQ(ratios(c), std::vector{0});  // the entry behind those of the layers
+    c["compress_ratios"].back() = 128;
+    EXPECT_EQ(ratios(c), std::vector{128});
+    c["compress_ratios"].erase(43);
+    EXPECT_EQ(ratios(c), std::vector<int>{});
+    c[key] = -1;
+    expect_error(c, {key, "-1"});
+  }
+  json dspark = hugging_face();
+  dspark["dspark_block_size"] = 5;
+  EXPECT_EQ(ratios(dspark), std::vector<int>{});
+}
+
 TEST_F(HfConfig, LayerTypesAndRopeParameters) {
   json c = hugging_face();
   const json ratios = c["compress_ratios"];

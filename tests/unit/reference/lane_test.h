@@ -12,6 +12,7 @@
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"
 #include "kernels/params/dense_params.h"
+#include "kernels/params/draft_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane_table.h"
 #include "kernels/params/paged_params.h"
