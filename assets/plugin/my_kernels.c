@@ -110,7 +110,7 @@ static void attend(const as_sparse_attention_params* p, int64_t token, int64_t h
   const float sink = ((const float*)p->sinks.data)[head * p->sinks.stride[0]];
   float* lse = (float*)p->lse.data + token * p->lse.stride[0] + head * p->lse.stride[1];
   float q[AS_HEAD_DIM];
-  double largest = sink, sum = 0, all;
+  double largest = -INFINITY, sum = 0, share;
   int64_t k;
   int d;
   for (d = 0; d < AS_HEAD_DIM; ++d) q[d] = from_bf16(*bf16_at(&p->q, token, head, d));
@@ -126,13 +126,14 @@ static void attend(const as_sparse_attention_params* p, int64_t token, int64_t h
     logits[k] = exp(logits[k] - largest);
     sum += logits[k];
   }
-  /* The sink takes its share of the weight and gives no value; the LSE is told without it. */
-  all = sum + exp(sink - largest);
+  /* The sink takes its share of the weight and gives no value; the LSE is told without it. Its e^x
+   * may be infinite: nothing is left for the rows then. */
+  share = 1 / (sum + exp(sink - largest));
   *lse = count == 0 ? INFINITY : (float)(largest + log(sum));
   for (d = 0; d < AS_HEAD_DIM; ++d) {
     double value = 0;
     for (k = 0; k < count; ++k) value += logits[k] * rows[k * AS_HEAD_DIM + d];
-    *bf16_at(&p->o, token, head, d) = to_bf16(count == 0 ? 0.0f : (float)(value / all));
+    *bf16_at(&p->o, token, head, d) = to_bf16(count == 0 ? 0.0f : (float)(value * share));
   }
 }
 
