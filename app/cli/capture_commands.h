@@ -1,5 +1,5 @@
-// The commands that make, show, compare and send captures, those of single ops' cases, and those
-// of goldens.
+// The commands that make, show, compare and send captures, those of single ops' cases, of plugins,
+// and those of goldens.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -15,6 +15,7 @@ void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action)
 void add_case_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_case_edit(CLI::App& case_group, std::function<Result<as_status>()>& action);
 void add_case_import(CLI::App& case_group, std::function<Result<as_status>()>& action);
+void add_plugin_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_golden_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 
 }  // namespace attnscope

@@ -445,6 +445,7 @@ int run_words(const std::vector<std::string>& arguments) {
   add_capture_commands(app, action);
   add_diff_command(app, action);
   add_case_commands(app, action);
+  add_plugin_commands(app, action);
   add_golden_commands(app, action);
   add_ops(app, action);
   add_why(app, action);

@@ -65,6 +65,11 @@ class PluginLane {
   const Lane& lane() const { return lane_; }
   // Whether a fault ends the call with an error (a case) or the stand-in takes over (a session).
   void set_strict(bool strict) { strict_ = strict; }
+  // What outputs hold before a call, 0xff unless said. In-process the caller's memory is what it
+  // is.
+  void set_poison(std::uint8_t byte) {
+    if (process_ != nullptr) process_->set_poison(byte);
+  }
   void set_on_fault(std::function<void(const PluginFault&)> on_fault) {
     on_fault_ = std::move(on_fault);
   }

@@ -284,6 +284,11 @@ Result<void> PluginProcess::attach(DeviceImage* image) {
                "with --in-process it needs no process of its own"};
 }
 
+void PluginProcess::set_poison(std::uint8_t byte) {
+  memory_->set_poison(byte);
+  if (image_ != nullptr) image_->set_poison(byte);
+}
+
 Result<double> PluginProcess::call(as_op_id op, const void* params, int threads) {
   if (auto ok = start(); !ok) return ok.error();
   auto kept = keep_case(*find_case_op(op), params, {});
@@ -323,7 +328,7 @@ Result<double> PluginProcess::call(as_op_id op, const void* params, int threads)
   }
   auto wrong = on_device ? image_->download() : Result<std::string>(memory_->first_spoilt());
   if (!wrong) return wrong.error();
-  if (wrong->empty()) *wrong = strays(*call, *kept);
+  if (wrong->empty()) *wrong = strays(*call, *kept, memory.poison());
   if (!wrong->empty()) {
     end();
     return bad_input(*wrong);

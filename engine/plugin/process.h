@@ -34,6 +34,8 @@ class PluginProcess {
   // For ops on the GPU, once the process has started: opens the memory of `image` there, which must
   // outlive this. AS_NO_ENVIRONMENT where processes cannot share it.
   Result<void> attach(DeviceImage* image);
+  // What outputs hold before a call, 0xff unless said.
+  void set_poison(std::uint8_t byte);
   // One call with the tensors of `params`, whose outputs it fills when all went well. After an
   // error other than a status that the kernel returned the process is gone; the next call starts it
   // anew.

@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/model/numbers.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
 
 void PluginMemory::add(const PluginRegion& region, std::uint8_t* memory) {
   std::memset(memory, kCanary, static_cast<std::size_t>(region.pages * kPluginPage));
-  std::memset(memory + region.start, 0xff, static_cast<std::size_t>(region.bytes));
+  std::memset(memory + region.start, region.written != 0 ? poison_ : 0xff, to_size(region.bytes));
   regions_.push_back(region);
   memory_.push_back(memory);
 }
@@ -60,7 +61,7 @@ std::string spoilt(const PluginRegion& region, const std::uint8_t* all) {
                      region.name);
 }
 
-std::string strays(const CaseCall& call, const OpCase& kept) {
+std::string strays(const CaseCall& call, const OpCase& kept, std::uint8_t poison) {
   for (const as_tap_info& tap : call.op().taps) {
     const auto it = kept.caches.find(tap.name);
     if (it == kept.caches.end() || tap.direction != AS_TAP_OUT) continue;
@@ -83,7 +84,7 @@ std::string strays(const CaseCall& call, const OpCase& kept) {
     }
     std::int64_t wrong = 0, block = -1;
     for (std::size_t i = 0; i < total; ++i) {
-      if (bytes[i] == 0xff || given[i]) continue;
+      if (bytes[i] == poison || given[i]) continue;
       if (wrong++ == 0) {
         block = static_cast<std::int64_t>(i) / it->second.page_stride;
       }

@@ -1,0 +1,134 @@
+// The examiner of plugins: a right one keeps every clause, and each carelessness of
+// tests/plugin/careless.c is found under the clause that it forgets.
+#include "engine/examine/examine.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "app/wiring/plugins.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace examine_test {
+
+std::string library(const std::string& name) {
+  return ATTNSCOPE_TEST_PLUGINS "/libplugin_" + name + ".so";
+}
+
+class ExamineTest : public CliTest {
+ protected:
+  void TearDown() override {
+    EXPECT_TRUE(open_plugins({}));
+    CliTest::TearDown();
+  }
+  // Verdict of a clause of an op, as the report has it.
+  static nlohmann::json finding(const Outcome& out, const std::string& op,
+                                const std::string& clause) {
+    const auto report = nlohmann::json::parse(out.out, nullptr, false);
+    if (report.is_discarded()) return {};
+    for (const auto& f : report["clauses"]) {
+      if (f["op"] == op && f["clause"] == clause) return f;
+    }
+    return {};
+  }
+  static std::string verdict(const Outcome& out, const std::string& op, const std::string& clause) {
+    return finding(out, op, clause).value("verdict", "");
+  }
+};
+
+TEST_F(ExamineTest, TheExampleKeepsEveryClauseThatReachesIt) {
+  const Outcome out = run({"plugin", "check", library("example"), "--json"});
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  for (const char* clause :
+       {"ordinary", "page_ends", "holes", "behind_lens", "duplicates", "nothing_listed",
+        "large_logits", "sinks", "every_code", "small_scales", "strides", "nan_neighbours", "alone",
+        "poison", "twice"}) {
+    EXPECT_EQ(verdict(out, "sparse_attention", clause), "kept") << clause << out.out;
+  }
+  EXPECT_EQ(verdict(out, "sparse_attention", "ties"), "not reached");
+  EXPECT_EQ(verdict(out, "residual", "strides"), "kept");
+  EXPECT_EQ(verdict(out, "residual", "holes"), "not reached");
+}
+
+struct Careless {
+  const char* fault;
+  const char* op;
+  const char* clause;
+  bool shows;  // on ordinary calls too
+};
+
+class CarelessTest : public ExamineTest, public testing::WithParamInterface<Careless> {};
+
+TEST_P(CarelessTest, IsFoundUnderTheClauseThatItForgets) {
+  const Careless& c = GetParam();
+  const Outcome out = run({"plugin", "check", library(std::string("careless_") + c.fault), "--op",
+                           c.op, "--keep", path("kept"), "--json"});
+  EXPECT_EQ(out.code, 1) << out.err;
+  const nlohmann::json found = finding(out, c.op, c.clause);
+  EXPECT_EQ(found.value("verdict", ""), "broken") << out.out;
+  EXPECT_FALSE(found.value("note", "").empty());
+  EXPECT_EQ(verdict(out, c.op, "ordinary"), c.shows ? "broken" : "kept") << out.out;
+  EXPECT_TRUE(std::filesystem::is_regular_file(found.value("case", ""))) << out.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, CarelessTest,
+    testing::Values(Careless{"HOLES", "sparse_attention", "holes", false},
+                    Careless{"BEHIND_LENS", "sparse_attention", "behind_lens", false},
+                    Careless{"DUPLICATES", "sparse_attention", "duplicates", false},
+                    Careless{"NOTHING_LISTED", "sparse_attention", "nothing_listed", false},
+                    Careless{"LARGE_LOGITS", "sparse_attention", "large_logits", false},
+                    Careless{"SINKS", "sparse_attention", "sinks", false},
+                    Careless{"EVERY_CODE", "sparse_attention", "every_code", true},
+                    Careless{"SMALL_SCALES", "sparse_attention", "small_scales", false},
+                    Careless{"STRIDES", "sparse_attention", "strides", false},
+                    Careless{"NAN_NEIGHBOURS", "sparse_attention", "nan_neighbours", false},
+                    Careless{"ALONE", "sparse_attention", "alone", false},
+                    Careless{"POISON", "sparse_attention", "poison", false},
+                    Careless{"TWICE", "sparse_attention", "twice", false},
+                    Careless{"PAGE_ENDS", "sparse_attention", "page_ends", false},
+                    Careless{"TIES", "indexer_topk", "ties", false},
+                    Careless{"SCORES_BEHIND", "indexer_topk", "scores_behind", true},
+                    Careless{"NOTHING_WRITTEN", "compressor_state", "nothing_written", false}),
+    [](const auto& tested) { return std::string(tested.param.fault); });
+
+// The kept case is the call that went wrong, with what should have come out.
+TEST_F(ExamineTest, AKeptCaseRunsAndIsWrongAgain) {
+  ASSERT_EQ(run({"plugin", "check", library("careless_HOLES"), "--op", "sparse_attention", "--keep",
+                 path("kept")})
+                .code,
+            1);
+  const std::string file = path("kept") + "/sparse_attention.holes.json";
+  EXPECT_EQ(run({"case", "run", file, "--lane", "cpu"}).code, 0);
+  EXPECT_EQ(
+      run({"case", "run", file, "--plugin", library("careless_HOLES"), "--lane", "plugin:careless"})
+          .code,
+      1);
+  const Outcome shown = run({"case", "show", file});
+  EXPECT_NE(shown.out.find("q              bf16  [1,8,512]"), std::string::npos) << shown.out;
+}
+
+// What a plugin says it cannot do is no broken promise; a crash is.
+TEST_F(ExamineTest, ARefusalIsToldFromACrash) {
+  const Outcome refuses = run({"plugin", "check", library("RETURN_ERROR"), "--json"});
+  EXPECT_EQ(refuses.code, 0) << refuses.out;
+  EXPECT_EQ(verdict(refuses, "residual", "ordinary"), "refused");
+  EXPECT_NE(finding(refuses, "residual", "ordinary").value("note", "").find("I would rather not"),
+            std::string::npos);
+  const Outcome crashes = run({"plugin", "check", library("CRASH"), "--json"});
+  EXPECT_EQ(crashes.code, 1);
+  EXPECT_EQ(verdict(crashes, "residual", "ordinary"), "broken");
+}
+
+TEST_F(ExamineTest, AnOpThatThePluginHasNotIsAMistake) {
+  const Outcome out = run({"plugin", "check", library("example"), "--op", "wo_b"});
+  EXPECT_EQ(out.code, 2);
+  EXPECT_NE(out.err.find("has no such op"), std::string::npos) << out.err;
+  EXPECT_EQ(run({"plugin", "check", path("nothing.so")}).code, 3);
+}
+
+}  // namespace examine_test
+}  // namespace attnscope
