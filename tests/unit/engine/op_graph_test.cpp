@@ -392,18 +392,27 @@ Launch launch_of(const std::vector<Launch>& order, int layer, as_op_id op) {
 TEST(OpGraph, V4BranchesStartBesideTheFirstProductAndMeetInAttention) {
   const auto order = launch_order(tiny(), false);
   for (const Launch& l : order) {
+    // Layers with a window alone: the first one, and the one that drafts.
+    const bool window = l.layer <= 0 || l.layer == tiny().draft_layer;
     const bool first_product = l.op == AS_OP_Q_KV_A_PROJ;
-    const std::vector<int> starts = !first_product || l.layer == 0 ? std::vector<int>{}
-                                    : l.layer == 2                 ? std::vector{1}
-                                                                   : std::vector{1, 2, 3};
+    const std::vector<int> starts = !first_product || window ? std::vector<int>{}
+                                    : l.layer == 2           ? std::vector{1}
+                                                             : std::vector{1, 2, 3};
     EXPECT_EQ(l.starts, starts) << as_op_find(l.op)->name << " of layer " << l.layer;
     std::vector<int> after;
     if (l.op == AS_OP_INDEXER_Q_PROJ) after = {0};
     if (l.op == AS_OP_INDEXER_LOGITS) after = {2};
-    if (l.op == AS_OP_SPARSE_ATTENTION && l.layer > 0) after = {1};
+    if (l.op == AS_OP_SPARSE_ATTENTION && !window) after = {1};
     if (l.op == AS_OP_SPARSE_ATTENTION && l.layer % 2 == 1) after = {1, 3};
     EXPECT_EQ(l.after, after) << as_op_find(l.op)->name << " of layer " << l.layer;
   }
+  // What drafts goes behind what samples, and ends with a head of its own.
+  const auto at = [&](int layer, as_op_id op) {
+    return std::ranges::find_if(order,
+                                [&](const Launch& l) { return l.layer == layer && l.op == op; });
+  };
+  EXPECT_EQ(at(-1, AS_OP_SAMPLE) + 1, at(tiny().draft_layer, AS_OP_DRAFT_NORM));
+  EXPECT_EQ(at(tiny().draft_layer, AS_OP_SAMPLE) + 1, order.end());
   // Both index products go ahead of the product that fills the device.
   std::vector<as_op_id> second;
   for (const Launch& l : order) {
