@@ -186,6 +186,8 @@ TEST(GoldenInputs, EveryOpOfTheTableHasThemSaveTheEnginesOwn) {
       // The scales of MXFP4 alone have no place in FP8 queries, codes none beside a wo_a in bf16.
       if (tap.direction != AS_TAP_OUT || std::string_view(tap.name) == "q_scale") continue;
       if (id == AS_OP_INVERSE_ROPE && tap.optional != 0) continue;
+      // Of models that select tokens: in the golden of a session.
+      if (id == AS_OP_SLOT_MAPPING && std::string_view(tap.name) == "seen_lens") continue;
       EXPECT_TRUE(outputs.contains(tap.name)) << info.name << " " << tap.name;
     }
   }
