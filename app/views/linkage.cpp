@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/family/family.h"
+#include "engine/family/models.h"
 
 namespace attnscope {
 namespace {
@@ -302,7 +303,8 @@ std::int64_t position_of_slot(const SessionInfo& info, const StepTrace& step, st
 
 int tokens_per_entry(const SessionInfo& info, int running_layer) {
   const CacheSpec* entries = entries_of(info.layout, running_layer);
-  return entries == nullptr ? 0 : entries->tokens_per_row;
+  if (entries != nullptr) return entries->tokens_per_row;
+  return layer_selects(info.config, running_layer) ? 1 : 0;  // tokens, one by one
 }
 
 TokenRange tokens_of_entry(const CacheLayout& layout, int ratio, std::int64_t entry) {

@@ -73,8 +73,8 @@ class Attention {
     out_.logits.assign(to_size(cells), kNaN);
     out_.weights.assign(to_size(cells), 0);
     out_.sink_mass.assign(to_size(kept * out_.heads), 0);
-    for (std::int64_t h = 0; present(p_.sinks) && h < out_.heads; ++h) {
-      out_.sinks.push_back(*at<float>(p_.sinks, h));
+    for (std::int64_t h = 0; h < out_.heads; ++h) {
+      out_.sinks.push_back(present(p_.sinks) ? *at<float>(p_.sinks, h) : -kInfinity);
     }
     for (std::int64_t i = 0; i < kept; ++i) {
       const std::int64_t token = rows_[to_size(i)];
@@ -148,7 +148,7 @@ class Attention {
     const float* logit = out_.logits.data() + (i * out_.heads + h) * columns_;
     float* weight = out_.weights.data() + (i * out_.heads + h) * columns_;
     const std::int64_t* slots = out_.slots.data() + i * columns_;
-    const double sink = out_.sinks.empty() ? -kInfinity : out_.sinks[to_size(h)];
+    const double sink = out_.sinks[to_size(h)];
     float& mass = out_.sink_mass[to_size(i * out_.heads + h)];
     float largest = -kInfinity;
     for (std::int64_t c = 0; c < columns_; ++c) {
