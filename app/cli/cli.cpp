@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 
+#include "app/cli/backends_command.h"
 #include "app/cli/bench_command.h"
 #include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
@@ -458,6 +459,7 @@ int run_words(const std::vector<std::string>& arguments) {
   add_tap_export_command(app, action);
   add_doctor(app, action);
   add_blocks(app, action);
+  add_backends_command(app, action);
   add_bench_command(app, action);
   PluginChoice plugin_choice;
   bool any_text_file = false;

@@ -1,0 +1,104 @@
+#include "app/views/backends_view.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "app/text/format.h"
+
+namespace attnscope {
+namespace {
+
+const char* backend_word(BackendState state) {
+  static constexpr const char* kWords[] = {"taken", "would do", "refuses the layer", "refused"};
+  return kWords[static_cast<int>(state)];
+}
+
+BackendState state_of(const BackendVerdict& verdict, bool taken) {
+  if (!verdict.accepted()) return BackendState::kRefused;
+  if (!verdict.makes_layer()) return BackendState::kLayerRefuses;
+  return taken ? BackendState::kTaken : BackendState::kWouldDo;
+}
+
+}  // namespace
+
+std::string asked_of_backends(const AttentionRequest& r) {
+  if (r.kind != AttentionLayerKind::kAttention) {
+    return fmt::format("layers of kind {}, {}", layer_kind_name(r.kind), r.dtype);
+  }
+  std::vector<std::string> parts;
+  parts.push_back(plural(r.heads, "head", "heads"));
+  parts.push_back(
+      r.mla
+          ? fmt::format("MLA with rows of {} and values of {}", r.head_size, r.value_size)
+          : fmt::format("{} with size {}", plural(r.kv_heads, "KV head", "KV heads"), r.head_size));
+  if (!r.mla && r.value_size != r.head_size) {
+    parts.push_back(fmt::format("values of {}", r.value_size));
+  }
+  parts.push_back(r.dtype);
+  parts.push_back("cache " + r.cache_dtype);
+  parts.emplace_back(attention_type_name(r.type));
+  if (r.block_size > 0) parts.push_back(fmt::format("blocks of {}", r.block_size));
+  if (r.window > 0) {
+    parts.push_back(fmt::format("window {} in {} of {}", r.window, r.windowed,
+                                plural(r.layers, "layer", "layers")));
+  }
+  if (r.soft_cap > 0) parts.push_back("soft cap " + format_number(r.soft_cap));
+  const std::pair<bool, const char*> features[] = {{r.sparse, "a selection of rows"},
+                                                   {r.sinks, "sinks"},
+                                                   {r.alibi, "ALiBi"},
+                                                   {r.mm_prefix, "bidirectional prefixes"},
+                                                   {r.non_causal, "non-causal"},
+                                                   {r.head_scales, "scales a head"},
+                                                   {r.batch_invariant, "batch invariance"},
+                                                   {r.kv_connector, "cache connector"}};
+  for (const auto& [asked, name] : features) {
+    if (asked) parts.emplace_back(name);
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string backend_here(const AttentionBackend& backend) {
+  if (!backend.runs_here()) return backend.why_not_here;
+  if (backend.cpu_lane && backend.cuda_lane) return "lanes cpu and cuda compute it";
+  return backend.cpu_lane ? "lane cpu computes it" : "lane cuda computes it";
+}
+
+std::string rules_of(const BackendLine& line) {
+  if (line.broken.empty()) return "breaks no rule";
+  std::vector<std::string> texts;
+  for (const BrokenRule& rule : line.broken) texts.push_back(describe(rule));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+BackendsView backends_view(const BackendSelection& selection) {
+  BackendsView view;
+  view.sentence = describe(selection);
+  view.asked = asked_of_backends(selection.request);
+  view.notes = selection.notes;
+  for (std::size_t i = 0; i < selection.verdicts.size(); ++i) {
+    const BackendVerdict& verdict = selection.verdicts[i];
+    const bool taken = static_cast<int>(i) == selection.chosen;
+    BackendLine line;
+    line.order = verdict.order + 1;
+    line.name = verdict.backend->name;
+    line.version = verdict.variant;
+    line.state = state_of(verdict, taken);
+    line.taken = taken;
+    line.word = backend_word(line.state);
+    line.graph = graph_support_name(verdict.graph);
+    line.here = backend_here(*verdict.backend);
+    line.what = verdict.backend->what;
+    line.source = verdict.backend->source;
+    line.broken = verdict.broken;
+    view.lines.push_back(std::move(line));
+  }
+  if (selection.chosen < 0) return view;
+  const BackendVerdict& chosen = selection.verdicts[static_cast<std::size_t>(selection.chosen)];
+  view.given =
+      fmt::format("blocks of {}, layout {}, {}, CUDA graphs: {}",
+                  plural(selection.block_size, "token", "tokens"), selection.layout,
+                  metadata_form_name(chosen.backend->metadata), graph_support_name(chosen.graph));
+  return view;
+}
+
+}  // namespace attnscope
