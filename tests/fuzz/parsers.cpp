@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/backend/attention_request.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_index.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -210,6 +211,9 @@ std::string feed(Parser parser, const std::string& bytes, const std::string& scr
     case Parser::kScenario:
       return judge(load_scenario(scratch_file), scratch_file);
     case Parser::kModelConfig:
+      if (auto wrong = judge(read_attention_request(scratch_file), scratch_file); !wrong.empty()) {
+        return wrong;
+      }
       return judge(read_hf_config(scratch_file), scratch_file);
     case Parser::kTolerances:
       return judge(Tolerances::load(scratch_file), scratch_file);
