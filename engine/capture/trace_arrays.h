@@ -36,8 +36,9 @@ void arrays(V& v, StepMetadata& m) {
   v("sample_request", m.sample_request);
   v("slots", m.slots);
   for (StepTensor& tensor : m.own) {
-    // Parts and plans came later than the format, with the switches that have them filled.
-    const bool later = tensor.kind == StepTensor::Kind::kParts || tensor.of_plan();
+    // These came later than the format, with the switches that have them filled.
+    const bool later = tensor.kind == StepTensor::Kind::kParts ||
+                       tensor.kind == StepTensor::Kind::kNext || tensor.of_plan();
     if (later && !tensor.used) continue;
     tensor.values([&](auto& values) { v(tensor.name, values); });
   }

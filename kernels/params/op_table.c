@@ -169,7 +169,7 @@ static const as_tap_info kLinear[] = {
 };
 
 static const as_tap_info kQKvNorm[] = {
-    IN(as_q_kv_norm_params, qkv, "T,W", "bf16"),
+    IN(as_q_kv_norm_params, qkv, "T,qkv", "bf16"),
     IN(as_q_kv_norm_params, q_weight, "q_lora", "bf16"),
     IN(as_q_kv_norm_params, kv_weight, "D", "bf16"),
     OUT(as_q_kv_norm_params, qr, "T,q_lora", "bf16", "dense"),
@@ -412,7 +412,7 @@ static const as_param_info kMlaQAbsorbFields[] = {
 
 static const as_tap_info kMlaKvInsert[] = {
     IN(as_mla_kv_insert_params, kv, "T,L", "bf16"),
-    IN(as_mla_kv_insert_params, qkv, "T,W", "bf16"),
+    IN(as_mla_kv_insert_params, qkv, "T,qkv", "bf16"),
     IN(as_mla_kv_insert_params, positions, "T", "i64"),
     IN(as_mla_kv_insert_params, slots, "T", "i64"),
     OUT_ROW(as_mla_kv_insert_params, kv_row, "T,L+P", "row", slots),
@@ -766,41 +766,4 @@ int32_t as_op_by_name(const char* name) {
 int32_t as_step_op_by_name(const char* name) {
   const int32_t id = as_op_by_name(name);
   return id < AS_OP_COUNT ? id : -1;
-}
-
-int as_op_has(int32_t id, int32_t trait) {
-  const as_op_info* op = as_op_find(id);
-  return op != NULL && (op->traits & trait) != 0;
-}
-
-int32_t as_op_role(int32_t id) {
-  const as_op_info* op = as_op_find(id);
-  return op != NULL ? op->role : AS_ROLE_UNKNOWN;
-}
-
-const as_tap_info* as_op_row(int32_t id) {
-  const as_op_info* op = as_op_find(id);
-  uint32_t i;
-  for (i = 0; op != NULL && i < op->num_taps; ++i) {
-    if (op->taps[i].given_by != 0) return &op->taps[i];
-  }
-  return NULL;
-}
-
-uint32_t as_rope_offset(int32_t id) {
-  const as_op_info* op = as_op_find(id);
-  uint32_t i;
-  for (i = 0; op != NULL && i < op->num_fields; ++i) {
-    if (op->fields[i].kind == AS_PARAM_ROPE) return op->fields[i].offset;
-  }
-  return 0;
-}
-
-/* Indexed by role. */
-static const char* const kRoles[AS_ROLE_COUNT] = {
-    "?",     "metadata", "index list", "norm",     "projection", "cache write", "query",
-    "score", "select",   "attention",  "rotation", "residual",   "sample",      "copy"};
-
-const char* as_role_name(int32_t role) {
-  return kRoles[role > AS_ROLE_UNKNOWN && role < AS_ROLE_COUNT ? role : AS_ROLE_UNKNOWN];
 }

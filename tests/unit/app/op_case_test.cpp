@@ -171,7 +171,9 @@ TEST_F(OpCaseTest, EveryOpComesBackFromItsFilesWithTheSameBits) {
     }
     auto judged = run_in(*again, "ref.sim");
     ASSERT_TRUE(judged) << judged.error().text();
-    for (const CaseTap& tap : judged->taps) EXPECT_NE(tap.verdict, Verdict::kWrong) << tap.tap;
+    for (const CaseTap& tap : judged->taps) {
+      EXPECT_NE(tap.verdict, Verdict::kWrong) << tap.tap << ": " << tap.note;
+    }
   }
   EXPECT_EQ(seen.size(), count_of_deepseek_v4());
 }

@@ -63,10 +63,10 @@ TEST(Linear, RoundsToBf16ButForCompressorsAndTheHead) {
     ++ops;
     run(sim_lane(), op->id, p);
     const bool fp32 = op->id == AS_OP_COMPRESSOR_PROJ || op->id == AS_OP_INDEXER_COMPRESSOR_PROJ ||
-                      op->id == AS_OP_LM_HEAD;
+                      op->id == AS_OP_INDEX_WEIGHTS_PROJ || op->id == AS_OP_LM_HEAD;
     EXPECT_EQ(y[0], fp32 ? 1 + std::ldexp(1.0, -12) : 1.0) << op->name;
   }
-  EXPECT_EQ(ops, 12);
+  EXPECT_EQ(ops, 16);
 }
 
 // A projection of many rows, with more outputs than are converted at a time: the last block is a
