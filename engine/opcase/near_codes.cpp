@@ -194,7 +194,8 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
   const bool query_scale = !cache && tap.offset == offsetof(as_indexer_q_params, q_scale);
   // Blocks of attention's output, and queries of one format, are as rows of index keys: 128 codes
   // under one scale.
-  const bool output = kept.op.id == AS_OP_INVERSE_ROPE || !kept.integers.contains("format");
+  const bool output =
+      !cache && (kept.op.id == AS_OP_INVERSE_ROPE || !kept.integers.contains("format"));
   const auto record = cache    ? kept.caches.at(tap.name).record
                       : output ? static_cast<std::int32_t>(AS_RECORD_INDEX_FP8)
                                : static_cast<std::int32_t>(kept.integers.at("format"));
