@@ -75,6 +75,7 @@ class TokenWatchAlone : public testing::Test {
     request_.tokens = {1, 2};
     step_.live = {0};
     step_.tokens = {2};
+    step_.num_scheduled_tokens = {1};
     step_.sample_rows = {0};
     step_.sample_request = {0};
     logits_[7] = 10;
