@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
+#include "engine/family/op_graph.h"
 #include "engine/model/numbers.h"
-#include "engine/session/session.h"
 #include "kernels/params/dtype.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
@@ -17,6 +15,9 @@ namespace attnscope {
 namespace {
 
 using MlaWire = MlaAudit::Wire;
+
+// Of a number that is computed in two ways.
+constexpr double kLastBits = 1e-14;
 
 constexpr MlaWire kMlaWires[] = {
     {AS_OP_ATTN_NORM, "x", AS_OP_RESIDUAL, "out"},  // of the layer before
@@ -73,82 +74,10 @@ constexpr RoleWire kSelectionWires[] = {
     {AS_ROLE_ATTENTION, "topk_length", AS_ROLE_INDEX_LIST, AS_OP_COUNT, "lens"},
 };
 
-// Inputs that nobody's output lies in, and which others must share.
-constexpr std::pair<as_op_id, const char*> kMlaShared[] = {{AS_OP_SLOT_MAPPING, "positions"},
-                                                           {AS_OP_SLOT_MAPPING, "token_to_req"},
-                                                           {AS_OP_ATTN_NORM, "x"}};
-
 }  // namespace
 
-void MlaAudit::op_done(const Session& session) {
-  // On a device the copy of rows may lie there alone.
-  const bool here = session.references() != References::kNone ||
-                    session.lanes().lane(AS_OP_FINAL_NORM) != DeviceRun::kLane;
-  std::span<const std::int64_t> rows;
-  if (here) rows = session.metadata().sample_rows;
-  op_done(session.last_params(), session.cursor().layer, session.parts().config.parallel, rows);
-}
-
-// What heads do not divide is the same on every rank, so that the ops before stand for the peer's.
-void MlaAudit::rank_op_done(const OpParams& params, int layer, const TensorParallel& peer) {
-  if (params.op() == AS_OP_Q_B_PROJ) peer_outputs_ = outputs_;
-  peer_ = peer.rank;
-  std::swap(outputs_, peer_outputs_);
-  op_done(params, layer, peer, {});
-  std::swap(outputs_, peer_outputs_);
-  peer_ = -1;
-}
-
-void MlaAudit::op_done(const OpParams& params, int layer, const TensorParallel& parallel,
-                       std::span<const std::int64_t> sample_rows) {
-  parallel_ = parallel;
-  switch (params.op()) {
-    case AS_OP_SCHEDULE:
-      outputs_.clear();
-      found_.clear();
-      break;
-    case AS_OP_BLOCK_TABLES:
-      tables_ = params.get<as_block_tables_params>().tables;
-      break;
-    case AS_OP_SLOT_MAPPING:
-      slots_ = params.get<as_slot_mapping_params>().slots;
-      break;
-    case AS_OP_FINAL_NORM:
-      check_gathered(params, sample_rows);
-      break;
-    default:
-      break;
-  }
-  check_numbers(params, layer);
-  check_sources(params, layer);
-  check_weights(params, layer);
-  keep(params, layer);
-}
-
-void MlaAudit::keep(const OpParams& params, int layer) {
-  const as_op_info& info = params.info();
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    const bool shared = std::ranges::any_of(kMlaShared, [&](const auto& s) {
-      return s.first == params.op() && std::string_view(tap.name) == s.second;
-    });
-    if (tap.direction == AS_TAP_OUT || shared) {
-      outputs_[{params.op(), tap.name}] = {audited_data(params, tap), layer};
-    }
-  }
-  if (params.op() != AS_OP_RESIDUAL || to_size(layer) + 1 != n_.layers.size()) return;
-  const as_tensor& out = params.get<as_residual_params>().out;
-  row_bytes_ = to_size(out.shape[1] * as_dtype_size(out.dtype));
-  const auto* data = static_cast<const std::uint8_t*>(out.data);
-  last_hidden_.assign(data, data + to_size(out.shape[0]) * row_bytes_);
-}
-
 void MlaAudit::check_sources(const OpParams& params, int layer) {
-  for (const MlaWire& wire : kMlaWires) {
-    // Summed over ranks in between.
-    const bool summed = parallel_.size > 1 && wire.from == AS_OP_O_PROJ;
-    if (wire.op == params.op() && !summed) check_source(wire, params, layer);
-  }
+  check_wires(kMlaWires, params, layer);
   for (const RoleWire& wire : kSelectionWires) {
     if (params.info().role != wire.role || params.info().phase != AS_PHASE_LAYER) continue;
     if (audited_tap(params, wire.tap) == nullptr) continue;
@@ -163,44 +92,9 @@ void MlaAudit::check_sources(const OpParams& params, int layer) {
   }
 }
 
-void MlaAudit::check_source(const MlaWire& wire, const OpParams& params, int layer) {
-  const auto from = outputs_.find({wire.from, wire.output});
-  if (from == outputs_.end()) return;  // beside a session that stands in the middle of a step
-  const bool in_layer = as_op_find(wire.from)->phase == AS_PHASE_LAYER;
-  const int due = wire.op == AS_OP_ATTN_NORM ? layer - 1 : layer;
-  const char* writer = as_op_find(wire.from)->name;
-  const as_tap_info& tap = *audited_tap(params, wire.tap);
-  if (in_layer && from->second.layer != due) {
-    wrong(params, layer, wire.tap,
-          fmt::format("its input {} is {} of {}, which has not run in this layer yet", wire.tap,
-                      wire.output, writer));
-    return;
-  }
-  if (tap.kind == AS_TAP_TENSOR && !is_gapless(params.tensor(tap.offset))) {
-    wrong(params, layer, wire.tap,
-          fmt::format("its input {} is read with other strides than {} of {} was written with",
-                      wire.tap, wire.output, writer));
-  } else if (audited_data(params, tap) != from->second.data) {
-    wrong(params, layer, wire.tap,
-          fmt::format("its input {} is not {} of {}", wire.tap, wire.output, writer));
-  }
-}
-
-void MlaAudit::check_gathered(const OpParams& params, std::span<const std::int64_t> rows) {
-  const as_tensor& x = params.get<as_rms_norm_params>().x;
-  if (rows.empty() || last_hidden_.empty()) return;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::uint8_t* right = last_hidden_.data() + to_size(rows[i]) * row_bytes_;
-    const auto* given = static_cast<const std::uint8_t*>(x.data) + i * row_bytes_;
-    if (to_count(i) < x.shape[0] && std::memcmp(given, right, row_bytes_) == 0) continue;
-    return wrong(params, -1, "x",
-                 fmt::format("row {} of its x is not token {} of the last layer", i, rows[i]));
-  }
-}
-
 // Heads are dealt out: rows of these, columns of what they feed.
 void MlaAudit::check_weights(const OpParams& params, int layer) {
-  const std::string l = layer < 0 ? "" : fmt::format("model.layers.{}.", n_.layers[to_size(layer)]);
+  const std::string l = layer < 0 ? "" : fmt::format("model.layers.{}.", layers_[to_size(layer)]);
   const std::string p = l + "self_attn.", x = p + "indexer.";
   const std::int64_t first_head = n_.heads / parallel_.size * parallel_.rank;
   switch (params.op()) {
@@ -259,15 +153,7 @@ void MlaAudit::check_weight(const OpParams& params, int layer, const char* tap,
     given = audited_entry(weight, ElementType::kBf16, first, rows);
     others = model_.others(name, from, column, given, nullptr);
   }
-  if (others == 0) return;
-  known_.erase(as_read);
-  for (const std::string& other : model_.weights()) {
-    if (others < 0 || model_.others(other, 0, 0, given, nullptr) != 0) continue;
-    return wrong(params, layer, tap, fmt::format("its {} is {}, not {}", tap, other, name));
-  }
-  wrong(params, layer, tap,
-        fmt::format("its {} is not {}: {} of {} values are others", tap, name, others,
-                    given.elements));
+  judge_weight(params, layer, tap, name, others, given, as_read);
 }
 
 void MlaAudit::check_numbers(const OpParams& params, int layer) {
@@ -311,11 +197,13 @@ void MlaAudit::check_numbers(const OpParams& params, int layer) {
       return check_pages(params, layer, "slots", slots_, group_of("cache"));
     }
     case AS_OP_MLA_ATTENTION:
-      number(params, layer, "scale", params.get<as_mla_attention_params>().scale, n_.scale);
+      number(params, layer, "scale", params.get<as_mla_attention_params>().scale, n_.scale,
+             kLastBits);
       check_cache(params, layer, "cache");
       return check_pages(params, layer, "table", tables_, group_of("cache"));
     case AS_OP_SPARSE_MLA_ATTENTION:
-      number(params, layer, "scale", params.get<as_sparse_mla_attention_params>().scale, n_.scale);
+      number(params, layer, "scale", params.get<as_sparse_mla_attention_params>().scale, n_.scale,
+             kLastBits);
       return check_cache(params, layer, "cache");
     default:
       break;
@@ -336,16 +224,6 @@ void MlaAudit::check_numbers(const OpParams& params, int layer) {
   }
 }
 
-void MlaAudit::check_rope(const OpParams& params, int layer, const as_rope& rope) {
-  const std::pair<const void*, std::string> as_read = {rope.table.data,
-                                                       fmt::format("rope {}", layer)};
-  if (!known_.insert(as_read).second) return;
-  if (turns_by(rope.table, model_.frequencies(to_size(layer)))) return;
-  known_.erase(as_read);
-  wrong(params, layer, "rope.table",
-        fmt::format("its rotary table is not that of layer {}", n_.layers[to_size(layer)]));
-}
-
 void MlaAudit::check_cache(const OpParams& params, int layer, const char* tap) {
   const as_cache& given = params.cache(audited_tap(params, tap)->offset);
   const CacheSpec& spec = *layout_.of_tap(layer, params.op(), tap);
@@ -357,33 +235,6 @@ void MlaAudit::check_cache(const OpParams& params, int layer, const char* tap) {
       params, layer, tap,
       fmt::format("its {} has record {} and {} rows a page; that of {} has {} and {}", tap,
                   given.record, given.rows_per_block, spec.name, spec.record, spec.rows_per_block));
-}
-
-// all: of every group; what is given must be the part of the group that the rows are of.
-void MlaAudit::check_pages(const OpParams& params, int layer, const char* tap, const as_tensor& all,
-                           int group) {
-  const auto part = [&](int g) {
-    return static_cast<const std::uint8_t*>(all.data) +
-           g * all.stride[0] * as_dtype_size(all.dtype);
-  };
-  const as_tensor& given = params.tensor(audited_tap(params, tap)->offset);
-  if (all.data == nullptr || given.data == part(group)) return;
-  wrong(params, layer, tap,
-        fmt::format("what it is given as {} is not that of group {}, where its rows lie", tap,
-                    group));
-}
-
-void MlaAudit::number(const OpParams& params, int layer, const char* what, double given,
-                      double right) {
-  // Two ways to compute one number may differ in its last bits.
-  if (std::abs(given - right) <= 1e-14 * std::abs(right)) return;
-  wrong(params, layer, what,
-        fmt::format("its {} is {:.6g}; the model's is {:.6g}", what, given, right));
-}
-
-void MlaAudit::wrong(const OpParams& params, int layer, const std::string& what, std::string note) {
-  if (peer_ >= 0) note = fmt::format("on rank {} {}", peer_, note);
-  found_.push_back({params.op(), layer, what, std::move(note)});
 }
 
 }  // namespace attnscope
