@@ -2,7 +2,6 @@
 // inference/config.json. Vocabulary, MoE and hyper-connection keys are accepted and not used.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -10,8 +9,8 @@
 #include "engine/family/deepseek_v4/config_keys.h"
 #include "engine/family/deepseek_v4/deepseek_v4.h"
 #include "engine/family/deepseek_v4/second_config.h"
+#include "engine/family/fp8_config.h"
 #include "engine/io/json_object.h"
-#include "engine/model/fp8_blocks.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
@@ -31,17 +30,7 @@ void check_unsupported(JsonObject& root) {
     root.fail("attention_bias", "true is not supported",
               "the projections of V4 have no bias; allowed: false");
   }
-  if (!root.has("quantization_config")) return;
-  JsonObject quantised = root.object("quantization_config");
-  quantised.choice("quant_method", {"fp8"}, "fp8");
-  quantised.choice("fmt", {"e4m3"}, "e4m3");
-  if (!quantised.has("weight_block_size")) return;
-  const auto block = quantised.integers("weight_block_size", 1, kMostRead);
-  if (block != std::vector<std::int64_t>{128, 128}) {
-    quantised.fail("weight_block_size",
-                   fmt::format("[{}] is not supported", fmt::join(block, ", ")),
-                   "allowed: [128, 128]");
-  }
+  check_fp8_config(root);
 }
 
 // Ratios by the names of layer_types.
@@ -249,13 +238,7 @@ nlohmann::ordered_json deepseek_v4_write_config(const ModelConfig& c, bool fp8) 
   j["o_lora_rank"] = c.o_lora;
   j["q_lora_rank"] = c.q_lora;
   j["qk_rope_head_dim"] = c.rope_dim;
-  if (fp8) {
-    j["quantization_config"] = {{"activation_scheme", "dynamic"},
-                                {"fmt", "e4m3"},
-                                {"quant_method", "fp8"},
-                                {"scale_fmt", "ue8m0"},
-                                {"weight_block_size", {kScaleBlock, kScaleBlock}}};
-  }
+  if (fp8) j["quantization_config"] = fp8_config();
   j["rms_norm_eps"] = c.rms_eps;
   j["rope_scaling"] = {{"beta_fast", c.yarn_beta_fast},
                        {"beta_slow", c.yarn_beta_slow},

@@ -7,13 +7,12 @@
 //   attnscope_index_scale   the same of index queries and keys; else quantization_config.scale_fmt
 //   attnscope_hadamard      whether these are transformed, true
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
 
+#include "engine/family/fp8_config.h"
 #include "engine/family/mla/mla.h"
 #include "engine/io/json_object.h"
-#include "engine/model/fp8_blocks.h"
 #include "kernels/params/mla_params.h"
 
 namespace attnscope {
@@ -39,18 +38,9 @@ std::string read_quantisation(JsonObject& root) {
   if (root.boolean("attention_bias", false)) {
     root.fail("attention_bias", "true is not supported", "projections have no bias here");
   }
+  check_fp8_config(root);
   if (!root.has("quantization_config")) return "float";
   JsonObject quantised = root.object("quantization_config");
-  quantised.choice("quant_method", {"fp8"}, "fp8");
-  quantised.choice("fmt", {"e4m3"}, "e4m3");
-  if (quantised.has("weight_block_size")) {
-    const auto block = quantised.integers("weight_block_size", 1, kMostMlaRead);
-    if (block != std::vector<std::int64_t>{kScaleBlock, kScaleBlock}) {
-      quantised.fail("weight_block_size",
-                     fmt::format("[{}] is not supported", fmt::join(block, ", ")),
-                     "allowed: [128, 128]");
-    }
-  }
   if (!quantised.has("scale_fmt")) return "float";
   return quantised.choice("scale_fmt", {"ue8m0", "float"}, "float");
 }
@@ -173,13 +163,7 @@ nlohmann::ordered_json mla_write_config(const ModelConfig& c, bool fp8) {
   j["q_lora_rank"] = c.q_lora;
   j["qk_nope_head_dim"] = m.nope_dim;
   j["qk_rope_head_dim"] = c.rope_dim;
-  if (fp8) {
-    j["quantization_config"] = {{"activation_scheme", "dynamic"},
-                                {"fmt", "e4m3"},
-                                {"quant_method", "fp8"},
-                                {"scale_fmt", "ue8m0"},
-                                {"weight_block_size", {kScaleBlock, kScaleBlock}}};
-  }
+  if (fp8) j["quantization_config"] = fp8_config();
   j["rms_norm_eps"] = c.rms_eps;
   if (c.yarn_factor > 1) {
     j["rope_scaling"] = {{"beta_fast", c.yarn_beta_fast},
