@@ -139,6 +139,34 @@ def tensors(path):
     return found
 
 
+def ours(program, folder, kind, tokens, budget, taps):
+    """Taps of ref.exact for the model in the folder, and what ref.model says."""
+    scenario = folder / f"{kind}.json"
+    scenario.write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "model": {"config": str(folder / kind)},
+                "pool_blocks": 200,
+                "token_budget": budget,
+                "decode_steps": 1,
+                "requests": [
+                    {
+                        "name": "r",
+                        "text": "".join(chr(97 + i * i % 26) for i in range(tokens)),
+                        "max_new_tokens": 1,
+                    }
+                ],
+            }
+        )
+    )
+    out = folder / f"{kind}.safetensors"
+    call(program, "tap-export", str(scenario), "--lane", "ref.exact", "--taps", taps,
+         "-o", str(out))
+    report = json.loads(call(program, "run", str(scenario), "--json"))
+    return tensors(out), report["ref_model"]
+
+
 def check(kind, program, folder):
     model = make_model(kind)
     if model is None:
@@ -147,30 +175,7 @@ def check(kind, program, folder):
     # A copy: buffers such as rotary frequencies would lose digits too.
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder / kind)
     model = model.to(torch.float64).eval()
-    scenario = folder / f"{kind}.json"
-    scenario.write_text(
-        json.dumps(
-            {
-                "version": 1,
-                "model": {"config": str(folder / kind)},
-                "pool_blocks": 200,
-                "token_budget": 32,
-                "decode_steps": 1,
-                "requests": [
-                    {
-                        "name": "r",
-                        "text": "".join(chr(97 + i * i % 26) for i in range(TOKENS)),
-                        "max_new_tokens": 1,
-                    }
-                ],
-            }
-        )
-    )
-    out = folder / f"{kind}.safetensors"
-    call(program, "tap-export", str(scenario), "--lane", "ref.exact", "--taps",
-         "attn_norm.y,o_proj.y", "-o", str(out))
-    report = json.loads(call(program, "run", str(scenario), "--json"))
-    given = tensors(out)
+    given, said = ours(program, folder, kind, TOKENS, 32, "attn_norm.y,o_proj.y")
     worst = 0.0
     for index in range(len(model.model.layers)):
         x = next(v for k, v in given.items() if f"layers.{index}." in k and "attn_norm" in k)
@@ -178,15 +183,15 @@ def check(kind, program, folder):
         own = attend(model, index, torch.tensor(x[None, :TOKENS].copy()))[0].numpy()
         apart = numpy.abs(own - y[:TOKENS]).max(axis=1) / numpy.abs(own).max(axis=1)
         worst = max(worst, float(apart.max()))
-    said = report["ref_model"]
     print(f"{kind}: off by {worst:.2e}; ref.model off from ref.exact by {said['worst']:.2e}")
     return worst <= BOUND and not said.get("says")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(doc, kinds, check):
+    """check(kind, program, folder): False = it is off."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--program", default="attnscope")
-    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--kinds", default=",".join(kinds))
     parser.add_argument("--keep", help="folder for models and taps (a temporary one)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
@@ -197,4 +202,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, KINDS, check)

@@ -15,18 +15,14 @@ Hugging Face's indexer has neither the Hadamard transform nor FP8, and ref.exact
 transform is orthogonal, so that it leaves scores as they are.
 """
 
-import argparse
 import contextlib
 import copy
-import json
-import pathlib
 import sys
-import tempfile
 
 import numpy
 import torch
 import transformers
-from dense_oracle import BOUND, call, tensors
+from dense_oracle import BOUND, main, ours
 from transformers import modeling_rope_utils
 
 TOKENS = 150
@@ -169,33 +165,10 @@ def check(kind, program, folder):
         return None
     copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder / kind)
     model = model.to(torch.float64).eval()
-    scenario = folder / f"{kind}.json"
-    scenario.write_text(
-        json.dumps(
-            {
-                "version": 1,
-                "model": {"config": str(folder / kind)},
-                "pool_blocks": 200,
-                "token_budget": 64,
-                "decode_steps": 1,
-                "requests": [
-                    {
-                        "name": "r",
-                        "text": "".join(chr(97 + i * i % 26) for i in range(TOKENS)),
-                        "max_new_tokens": 1,
-                    }
-                ],
-            }
-        )
-    )
     taps = "attn_norm.y,o_proj.y"
     if "index_topk" in KINDS[kind][1]:
         taps += ",indexer_topk.indices"
-    out = folder / f"{kind}.safetensors"
-    call(program, "tap-export", str(scenario), "--lane", "ref.exact", "--taps", taps,
-         "-o", str(out))
-    report = json.loads(call(program, "run", str(scenario), "--json"))
-    given = tensors(out)
+    given, said = ours(program, folder, kind, TOKENS, 64, taps)
     worst, apart = 0.0, []
     with in_float64(model):
         use_rotary_in_float64(model)
@@ -208,25 +181,11 @@ def check(kind, program, folder):
             if selected is not None:
                 theirs = of_layer(given, index, "indexer_topk")[:TOKENS]
                 apart += [(index, token) for token in other_sets(selected, theirs)]
-    said = report["ref_model"]
     print(f"{kind}: off by {worst:.2e}; ref.model off from ref.exact by {said['worst']:.2e}")
     if apart:
         print(f"  other selections: {len(apart)}, the first in layer, token {apart[0]}")
     return worst <= BOUND and not apart and not said.get("says")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", default="attnscope")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--keep", help="folder for models and taps (a temporary one)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = pathlib.Path(options.keep or made)
-        folder.mkdir(parents=True, exist_ok=True)
-        results = [check(kind, options.program, folder) for kind in options.kinds.split(",")]
-    sys.exit(0 if all(r is not False for r in results) else 1)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, KINDS, check)
