@@ -7,6 +7,7 @@
 // computes its heads once more in fp32. Parts lie where queries and rows were.
 #pragma once
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/hopper_compute.cuh"
 
 namespace attnscope::cuda::hopper {
@@ -70,9 +71,9 @@ class Exchange {
       if (to < blocks_ && to != rank_ && heads_of(to) > 0) {
         asm volatile(
             "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes "
-            "[%0], [%1], %2, [%3];" ::"r"(in_block(shared_address(came(rank_, 0)), to)),
+            "[%0], [%1], %2, [%3];" ::"r"(address_in(shared_address(came(rank_, 0)), to)),
             "r"(shared_address(left(to * share_))), "r"(heads_of(to) * kPartBytes),
-            "r"(in_block(shared.parts_there.address(), to))
+            "r"(address_in(shared.parts_there.address(), to))
             : "memory");
       }
     }
@@ -122,11 +123,6 @@ class Exchange {
   static_assert((2 * kHeads + kMostBlocks) * kPartBytes <=
                 static_cast<int>(sizeof(Shared<Rows>::queries) + sizeof(Shared<Rows>::rows)));
 
-  static __device__ __forceinline__ std::uint32_t in_block(std::uint32_t address, int rank) {
-    std::uint32_t there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-    return there;
-  }
   __device__ __forceinline__ int heads_of(int rank) const {
     return max(min(share_, block_.heads - rank * share_), 0);
   }

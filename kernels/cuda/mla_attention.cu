@@ -31,7 +31,6 @@ constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 constexpr I64 kMaxSplits = 64;
 constexpr float kMinusInf = -__builtin_huge_valf();
-constexpr float kLn2 = 0.6931471805599453f;
 
 // Both ops.
 struct Latent {
@@ -304,10 +303,6 @@ struct MlaWarp {
   }
 };
 
-__device__ __forceinline__ float natural_lse(float best, float sum) {
-  return ((best == kMinusInf ? 0.0f : best) + log2f(sum)) * kLn2;
-}
-
 // Grid: tokens, blocks of heads, splits.
 template <int row_blocks>
 __global__ void __launch_bounds__(kThreads, 1) latent_kernel(const __grid_constant__ Latent c) {
@@ -386,7 +381,8 @@ __global__ void __launch_bounds__(kThreads, 1) latent_kernel(const __grid_consta
     }
     const float factor = any ? 1.0f / warp.sum[half] : 0.0f;
     if (writes) {
-      *at<float>(c.lse, t, h) = any ? natural_lse(warp.best[half], warp.sum[half]) : kMinusInf;
+      *at<float>(c.lse, t, h) =
+          any ? portable::log_sum(warp.sum[half], warp.best[half]) : kMinusInf;
     }
     Bits* to = at<Bits>(c.o, t, h) + dim;
 #pragma unroll
@@ -430,7 +426,7 @@ __global__ void __launch_bounds__(kLatent / 4)
   Bits* to = at<Bits>(c.o, t, h) + 4 * threadIdx.x;
 #pragma unroll
   for (int i = 0; i < 4; ++i) to[i] = any ? float_to_bf16(value[i] * factor) : Bits{0};
-  if (threadIdx.x == 0) *at<float>(c.lse, t, h) = any ? natural_lse(best, sum) : kMinusInf;
+  if (threadIdx.x == 0) *at<float>(c.lse, t, h) = any ? portable::log_sum(sum, best) : kMinusInf;
 }
 
 // Heads of a block in sixteens: as many as there are and as fit into the shared memory.

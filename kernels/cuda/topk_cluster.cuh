@@ -2,6 +2,7 @@
 // their histograms.
 #pragma once
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -55,11 +56,6 @@ struct Shared {
 // Stores into shared memory of any block of the cluster that a barrier there counts by bytes.
 __device__ __forceinline__ std::uint32_t address_of(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
-}
-__device__ __forceinline__ std::uint32_t address_in(std::uint32_t shared, int rank) {
-  std::uint32_t there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared), "r"(rank));
-  return there;
 }
 __device__ __forceinline__ void send(std::uint32_t to, uint4 v, std::uint32_t barrier) {
   asm volatile(
