@@ -37,7 +37,7 @@ void KeyEnergyPanel::plot(const char* id, const char* caption, const KeyForm& fo
   if (!ImPlot::BeginPlot(id, {-1, std::min(tall, px(220))}, ImPlotFlags_CanvasOnly)) return;
   const auto dims = static_cast<int>(form.energy.size());
   ImPlot::SetupAxis(ImAxis_X1, "dim");
-  ImPlot::SetupAxis(ImAxis_Y1, "energy / mean", ImPlotAxisFlags_LockMin);
+  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_LockMin);
   ImPlot::SetupAxesLimits(-1, dims, 0, top, ImPlotCond_Always);
   ImPlotSpec spec;
   spec.FillColor = ImGui::ColorConvertU32ToFloat4(colour);
@@ -69,8 +69,9 @@ void KeyEnergyPanel::draw(Ui& ui) {
   for (const KeyForm* form : {&view_.before, &view_.after}) {
     top = std::max(top, *std::ranges::max_element(form->energy));
   }
-  plot("##before", "before the transform", view_.before, theme().text_dim, 1.1 * top);
-  plot("##after", "after the transform", view_.after, theme().accent, 1.1 * top);
+  plot("##before", "energy / mean, before the transform", view_.before, theme().text_dim,
+       1.1 * top);
+  plot("##after", "energy / mean, after the transform", view_.after, theme().accent, 1.1 * top);
 }
 
 }  // namespace

@@ -401,21 +401,21 @@ static const as_param_info kAttentionPlanFields[] = {
 };
 
 static const as_tap_info kMlaQAbsorb[] = {
-    IN(as_mla_q_absorb_params, q_raw, "T,H,N+P", "bf16"),
-    IN(as_mla_q_absorb_params, kv_b, "H,N+V,L", "bf16"),
+    IN(as_mla_q_absorb_params, q_raw, "T,H,nope+rope", "bf16"),
+    IN(as_mla_q_absorb_params, kv_b, "H,nope+value,latent", "bf16"),
     IN(as_mla_q_absorb_params, positions, "T", "i64"),
-    OUT(as_mla_q_absorb_params, q, "T,H,L+P", "bf16", "dense"),
+    OUT(as_mla_q_absorb_params, q, "T,H,latent+rope", "bf16", "dense"),
 };
 static const as_param_info kMlaQAbsorbFields[] = {
     ROPE(as_mla_q_absorb_params, rope),
 };
 
 static const as_tap_info kMlaKvInsert[] = {
-    IN(as_mla_kv_insert_params, kv, "T,L", "bf16"),
+    IN(as_mla_kv_insert_params, kv, "T,latent", "bf16"),
     IN(as_mla_kv_insert_params, qkv, "T,qkv", "bf16"),
     IN(as_mla_kv_insert_params, positions, "T", "i64"),
     IN(as_mla_kv_insert_params, slots, "T", "i64"),
-    OUT_ROW(as_mla_kv_insert_params, kv_row, "T,L+P", "row", slots),
+    OUT_ROW(as_mla_kv_insert_params, kv_row, "T,latent+rope", "row", slots),
     OUT_QUANTISED(as_mla_kv_insert_params, cache, "T,bytes", "bytes", slots),
 };
 static const as_param_info kMlaKvInsertFields[] = {
@@ -457,13 +457,13 @@ static const as_param_info kIndexKeyInsertFields[] = {
 };
 
 static const as_tap_info kMlaAttention[] = {
-    IN(as_mla_attention_params, q, "T,H,L+P", "bf16"),
+    IN(as_mla_attention_params, q, "T,H,latent+rope", "bf16"),
     IN_CACHE(as_mla_attention_params, cache, "rows,bytes"),
     IN(as_mla_attention_params, table, "R,C", "i32"),
     IN(as_mla_attention_params, token_to_req, "T", "i32"),
     IN(as_mla_attention_params, positions, "T", "i64"),
     IN(as_mla_attention_params, seq_lens, "R", "i32"),
-    OUT(as_mla_attention_params, o, "T,H,L", "bf16", "attention"),
+    OUT(as_mla_attention_params, o, "T,H,latent", "bf16", "attention"),
     OUT(as_mla_attention_params, lse, "T,H", "f32", "lse"),
 };
 static const as_param_info kMlaAttentionFields[] = {
@@ -471,11 +471,11 @@ static const as_param_info kMlaAttentionFields[] = {
 };
 
 static const as_tap_info kSparseMlaAttention[] = {
-    IN(as_sparse_mla_attention_params, q, "T,H,L+P", "bf16"),
+    IN(as_sparse_mla_attention_params, q, "T,H,latent+rope", "bf16"),
     IN_CACHE(as_sparse_mla_attention_params, cache, "rows,bytes"),
     IN(as_sparse_mla_attention_params, indices, "T,K", "i32"),
     IN(as_sparse_mla_attention_params, topk_length, "T", "i32"),
-    OUT(as_sparse_mla_attention_params, o, "T,H,L", "bf16", "attention"),
+    OUT(as_sparse_mla_attention_params, o, "T,H,latent", "bf16", "attention"),
     OUT(as_sparse_mla_attention_params, lse, "T,H", "f32", "lse"),
 };
 static const as_param_info kSparseMlaAttentionFields[] = {
@@ -483,9 +483,9 @@ static const as_param_info kSparseMlaAttentionFields[] = {
 };
 
 static const as_tap_info kMlaVUp[] = {
-    IN(as_mla_v_up_params, o, "T,H,L", "bf16"),
-    IN(as_mla_v_up_params, kv_b, "H,N+V,L", "bf16"),
-    OUT(as_mla_v_up_params, y, "T,H,V", "bf16", "dense"),
+    IN(as_mla_v_up_params, o, "T,H,latent", "bf16"),
+    IN(as_mla_v_up_params, kv_b, "H,nope+value,latent", "bf16"),
+    OUT(as_mla_v_up_params, y, "T,H,value", "bf16", "dense"),
 };
 
 static const as_tap_info kDraftNorm[] = {

@@ -27,7 +27,8 @@ std::vector<std::string> split_axes(const char* axes) {
 // The word for a place along an axis.
 std::string word(const std::string& axis) {
   if (axis == "H" || axis == "J") return "head";
-  if (axis == "D" || axis == "d" || axis == "hidden") return "dim";
+  if (axis == "D" || axis == "d" || axis == "hidden" || axis == "value") return "dim";
+  if (axis.starts_with("latent") || axis.starts_with("nope")) return "dim";
   if (axis == "G") return "group";
   if (axis == "S") return "window group";
   if (axis == "R") return "request row";

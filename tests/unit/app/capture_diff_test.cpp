@@ -178,6 +178,18 @@ TEST_F(CaptureDiffTest, APlantedBugOfDenseAttentionIsNamed) {
   EXPECT_EQ(d.first->op.a.op, AS_OP_PAGED_ATTENTION) << d.first->text;
 }
 
+// Every tap has the axes that reading asks of it, in layers of every type.
+TEST_F(CaptureDiffTest, FullCapturesOfEveryFamilyAreSound) {
+  for (const char* model : {"tiny", "tiny-llama4", "tiny-v3", "tiny-v3.2"}) {
+    SCOPED_TRACE(model);
+    Scenario scenario = small_scenario(40, 2);
+    scenario.model = *preset(model);
+    const auto a = record(std::string(model) + ".acap", scenario);
+    EXPECT_TRUE(a->verify());
+    EXPECT_TRUE(diff(*a, *a).same());
+  }
+}
+
 TEST_F(CaptureDiffTest, SaysWhatCannotBeCompared) {
   const auto a = record("a.acap", small_scenario());
   Scenario other = small_scenario();
