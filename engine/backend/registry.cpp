@@ -180,6 +180,7 @@ LaneSelector LaneSelector::without(std::string_view lane, const LaneSelector& ot
 
 LaneSelector LaneSelector::with(as_op_id op, const Lane& lane) const {
   LaneSelector selector = *this;
+  if (op >= AS_OP_COUNT) return selector;
   selector.functions_[op] = lane.ops[op];
   selector.names_[op] = lane.name;
   if (op == AS_OP_SCHEDULE) selector.between_ = nullptr;

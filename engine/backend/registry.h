@@ -69,7 +69,8 @@ class LaneSelector {
 
   // The same choice with the ops of one lane as `other` has them.
   LaneSelector without(std::string_view lane, const LaneSelector& other) const;
-  // The same choice with one op as `lane` has it.
+  // The same choice with one op as `lane` has it; with a helper op, which has no place in a step,
+  // the same choice.
   LaneSelector with(as_op_id op, const Lane& lane) const;
 
   as_op_fn function(as_op_id op) const { return functions_[op]; }

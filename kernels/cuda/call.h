@@ -69,15 +69,14 @@ class Finder {
   bool host_ = false, device_ = false, other_ = false;
 };
 
-inline as_rope* rope_of(as_q_rope_kv_insert_params& p) { return &p.rope; }
-inline as_rope* rope_of(as_inverse_rope_params& p) { return &p.rope; }
-inline as_rope* rope_of(as_inverse_rope_quantise_params& p) { return &p.rope; }
-inline as_rope* rope_of(as_compress_insert_params& p) { return &p.rope; }
-inline as_rope* rope_of(as_indexer_q_params& p) { return &p.rope; }
-inline as_rope* rope_of(as_rope_kv_insert_params& p) { return &p.rope; }
+// Of an op that rotates; nullptr of others.
 template <class Params>
-as_rope* rope_of(Params&) {
-  return nullptr;
+as_rope* rope_of(Params& params) {
+  if constexpr (requires { params.rope.table; }) {
+    return &params.rope;
+  } else {
+    return nullptr;
+  }
 }
 
 template <class Params>
