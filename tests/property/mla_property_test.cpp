@@ -135,6 +135,7 @@ void make_lists(const Tokens& tokens, const Rows& rows, Random& random,
 Report check_attention(const Lane& lane, const MlaCase& c) {
   const std::string name = std::string("mla ") + c.name;
   Report report(case_seed(name));
+  if (std::string_view(lane.name).starts_with("cuda")) report.judge_as("cuda");
   Random random(report.seed());
   Memory memory;
   Rows rows(c.record, AS_MLA_WIDTH, c.lengths, c.rows, random);
