@@ -186,7 +186,7 @@ case $suite in
       [ "$tool" = racecheck ] && without='-*GpuPlugin*:*GpuSession*:*GpuLinearFp8*'
       [ "$tool" = initcheck ] && without='-*GpuPlugin*:*Linear*:*SeesWeights*:*GpuSession*'
       # Products of many inputs are cuBLASLt's too.
-      [ "$tool" = initcheck ] && without+=':Large/GpuFewTokens*'
+      [ "$tool" = initcheck ] && without+=':Large/GpuFewTokens*:GpuMla.Absorbed*'
       run_shards $((10 * count * jobs)) $(((index - 1) * jobs)) "$jobs" \
         compute-sanitizer --tool "$tool" --error-exitcode 9 || status=1
     done
@@ -208,7 +208,7 @@ case $suite in
         "$(grep -E '^[0-9]+ steps|^taps' "$results/$name.log" | tr '\n' ' ')")")
     }
     # Every op alone on the GPU beside the CPU lane, then whole lanes.
-    names=(default flash pro flash-sim mixed pro-sim rank0 rank1)
+    names=(default flash pro flash-sim mixed pro-sim rank0 rank1 tiny-v3 tiny-v3.2 mtp)
     while read -r op; do names+=("op:$op"); done < <("$build/app/attnscope" ops --json |
       python3 -c 'import json, sys
 for op in json.load(sys.stdin)["ops"]:
@@ -227,6 +227,7 @@ for op in json.load(sys.stdin)["ops"]:
         pro-sim)
           run_one pro-sim "$root/tests/gpu/scenarios/pro.json" --lane cuda --references sim
           ;;
+        tiny-* | mtp) run_one "$name" "$name" --lane cuda --references sim ;;
         rank*) run_one "$name" default --lane cuda --references sim --tp 2 --rank "${name#rank}" ;;
         mixed) run_one mixed default --lane cuda --lane sparse_attention=cpu \
           --lane compress_insert=cpu --lane q_b_proj=cpu --references sim ;;
