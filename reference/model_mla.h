@@ -10,14 +10,14 @@ namespace attnscope::reference {
 struct MlaNumbers {
   std::int64_t hidden = 0, heads = 0, q_lora = 0, kv_lora = 512;
   std::int64_t nope_dim = 0, rope_dim = 64, value_dim = 0;
-  bool indexer = false;  // a token attends over the index_topk best ones alone
   std::int64_t index_heads = 0, index_dim = 128, index_topk = 0;
   double norm_eps = 1e-6, index_norm_eps = 1e-6;
   double scale = 0;  // of scores
   double rope_theta = 10000;
   double yarn_factor = 1, yarn_original_max = 4096, yarn_beta_fast = 32, yarn_beta_slow = 1;
-  std::vector<int> layers;  // those that run, ascending
-  bool tied = false;        // the head is the embedding
+  std::vector<int> layers;    // those that run, ascending
+  std::vector<bool> selects;  // of each: a token attends over the index_topk best ones alone
+  bool tied = false;          // the head is the embedding
 };
 
 // As ModelReference::make.

@@ -158,7 +158,7 @@ class Model {
       append(part.past->layers[i].values, part.of(values));
     }
     std::vector<Tensor> chosen;
-    if (n_.indexer) chosen = select(i, x, qr, positions, parts, seen);
+    if (n_.selects[i]) chosen = select(i, x, qr, positions, parts, seen);
     std::vector<Tensor> out;
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const Part& part = parts[k];
@@ -166,7 +166,7 @@ class Model {
       for (std::int64_t begin = 0; begin < part.count; begin += kBlock) {
         const std::int64_t n = std::min(kBlock, part.count - begin);
         Tensor may_see = causal(part, begin, n, past.keys.size(0));
-        if (n_.indexer) may_see = chosen[k].narrow(0, begin, n);
+        if (n_.selects[i]) may_see = chosen[k].narrow(0, begin, n);
         out.push_back(attend(part.of(q).narrow(0, begin, n), past, may_see));
       }
     }
@@ -301,7 +301,7 @@ class Model {
       add(source, p + "kv_a_layernorm.weight", {n_.kv_lora});
       add(source, p + "kv_b_proj.weight", {H * (N + V), n_.kv_lora});
       add(source, p + "o_proj.weight", {n_.hidden, H * V});
-      if (!n_.indexer) continue;
+      if (!n_.selects[i]) continue;
       add(source, x + "wq_b.weight", {n_.index_heads * n_.index_dim, n_.q_lora});
       add(source, x + "wk.weight", {n_.index_dim, n_.hidden});
       add(source, x + "k_norm.weight", {n_.index_dim});

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "app/wiring/mla/mla_reference.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
 #include "kernels/params/tensor_view.h"
@@ -59,9 +60,9 @@ class Audited : public SessionObserver {
   std::map<as_op_id, OpParams> ran_;
 };
 
-std::vector<WrongWire> audit(const std::string& model, as_op_id op = {}, int layer = -1,
+std::vector<WrongWire> audit(const ModelConfig& model, as_op_id op = {}, int layer = -1,
                              const Change& change = {}) {
-  const Scenario scenario = dense_scenario(*preset(model), 7, 91);
+  const Scenario scenario = dense_scenario(model, 7, 91);
   auto session = session_of(scenario, References::kNone);
   auto right = mla_reference(scenario, nullptr);
   EXPECT_TRUE(right) << right.error().text();
@@ -78,10 +79,40 @@ std::vector<WrongWire> audit(const std::string& model, as_op_id op = {}, int lay
 }
 
 TEST(MlaAudit, SaysNothingOfSoundSessions) {
-  for (const char* model : {"tiny-v3", "tiny-v3.2"}) {
-    for (const WrongWire& w : audit(model)) {
-      ADD_FAILURE() << model << ' ' << w.what << ": " << w.note;
+  for (const char* name : {"tiny-v3", "tiny-v3.2"}) {
+    for (const WrongWire& w : audit(*preset(name))) {
+      ADD_FAILURE() << name << ' ' << w.what << ": " << w.note;
     }
+  }
+}
+
+// Every layer's selection is its own: layers without an indexer see all, in ref.model too.
+TEST(MlaAudit, LayersWithAndWithoutAnIndexer) {
+  for (const int plain : {0, 1}) {
+    SCOPED_TRACE(plain);
+    ModelConfig model = *preset("tiny-v3.2");
+    model.compress_ratios[to_size(plain)] = 0;
+    for (const WrongWire& w : audit(model)) ADD_FAILURE() << w.what << ": " << w.note;
+    Scenario scenario = dense_scenario(model, 7, 131);
+    SessionOptions options;
+    options.references = References::kSim;
+    options.witness = true;
+    options.threads = 2;
+    auto session = Session::create(scenario, all_lanes(), options);
+    ASSERT_TRUE(session) << session.error().text();
+    int seen = 0, selected = 0;
+    while (!(*session)->finished()) {
+      const auto ok = (*session)->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+      for (const TapResult& r : (*session)->history().back().results) {
+        EXPECT_NE(r.verdict, Verdict::kWrong) << r.tap << ": " << r.note;
+        seen += r.op == AS_OP_MLA_ATTENTION ? 1 : 0;
+        selected += r.op == AS_OP_SPARSE_MLA_ATTENTION ? 1 : 0;
+        EXPECT_EQ(r.op == AS_OP_SPARSE_MLA_ATTENTION && r.layer == plain, false);
+      }
+    }
+    EXPECT_GT(seen, 0);
+    EXPECT_EQ(seen, selected);
   }
 }
 
@@ -89,7 +120,7 @@ TEST(MlaAudit, NamesWhatAnOpIsGivenInstead) {
   const auto expect = [](const char* model, as_op_id op, int layer, const std::string& what,
                          const std::string& note, const Change& change) {
     SCOPED_TRACE(std::string(as_op_find(op)->name) + ": " + note);
-    const auto found = audit(model, op, layer, change);
+    const auto found = audit(*preset(model), op, layer, change);
     ASSERT_EQ(found.size(), 1u);
     EXPECT_EQ(found[0].op, op);
     EXPECT_EQ(found[0].layer, layer);

@@ -43,14 +43,16 @@ constexpr MlaWire kMlaWires[] = {
     {AS_OP_MLA_ATTENTION, "positions", AS_OP_SLOT_MAPPING, "positions"},
     {AS_OP_SPARSE_MLA_ATTENTION, "q", AS_OP_MLA_Q_ABSORB, "q"},
     {AS_OP_SPARSE_MLA_ATTENTION, "cache", AS_OP_MLA_KV_INSERT, "cache"},
-    {AS_OP_MLA_V_UP, "o", AS_OP_MLA_ATTENTION, "o"},
-    {AS_OP_MLA_V_UP, "o", AS_OP_SPARSE_MLA_ATTENTION, "o"},
     {AS_OP_O_PROJ, "x", AS_OP_MLA_V_UP, "y"},
     {AS_OP_RESIDUAL, "y", AS_OP_O_PROJ, "y"},
     {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
     {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
     {AS_OP_SAMPLE, "logits", AS_OP_LM_HEAD, "y"},
 };
+
+// Of layers that see all, and of those that select.
+constexpr MlaWire kAllRowsWires[] = {{AS_OP_MLA_V_UP, "o", AS_OP_MLA_ATTENTION, "o"}};
+constexpr MlaWire kSelectedWires[] = {{AS_OP_MLA_V_UP, "o", AS_OP_SPARSE_MLA_ATTENTION, "o"}};
 
 // By what an op is for: scores, selection and its slots are of whichever family has them.
 struct RoleWire {
@@ -78,6 +80,8 @@ constexpr RoleWire kSelectionWires[] = {
 
 void MlaAudit::check_sources(const OpParams& params, int layer) {
   check_wires(kMlaWires, params, layer);
+  const bool selects = layer >= 0 && n_.selects[to_size(layer)];
+  check_wires(selects ? kSelectedWires : kAllRowsWires, params, layer);
   for (const RoleWire& wire : kSelectionWires) {
     if (params.info().role != wire.role || params.info().phase != AS_PHASE_LAYER) continue;
     if (audited_tap(params, wire.tap) == nullptr) continue;

@@ -16,7 +16,6 @@ reference::MlaNumbers mla_numbers(const ModelConfig& c) {
   n.q_lora = c.q_lora;
   n.nope_dim = m.nope_dim;
   n.value_dim = m.value_dim;
-  n.indexer = mla_selects(c);
   n.index_heads = c.index_heads;
   n.index_topk = c.index_topk;
   n.norm_eps = c.rms_eps;
@@ -27,6 +26,7 @@ reference::MlaNumbers mla_numbers(const ModelConfig& c) {
   n.yarn_beta_fast = c.yarn_beta_fast;
   n.yarn_beta_slow = c.yarn_beta_slow;
   n.layers = c.layers;
+  for (int i = 0; i < c.num_layers(); ++i) n.selects.push_back(mla_selects(c, i));
   n.tied = m.tied;
   n.scale = std::pow(static_cast<double>(n.nope_dim + n.rope_dim), -0.5);
   // Longer contexts have sharper scores.

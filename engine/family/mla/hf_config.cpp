@@ -6,6 +6,7 @@
 //   attnscope_latent_scale  "float" or "ue8m0": scales of FP8 rows
 //   attnscope_index_scale   the same of index queries and keys; else quantization_config.scale_fmt
 //   attnscope_hadamard      whether these are transformed, true
+//   attnscope_indexer_layers  layers with an indexer, where not all have one
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -92,6 +93,16 @@ std::int32_t read_scale(JsonObject& root, const char* key, const std::string& fa
   return power ? AS_SCALE_POWER_OF_TWO : AS_SCALE_FLOAT;
 }
 
+// Which layers select tokens: all, or those that are listed.
+void read_indexer_layers(JsonObject& root, ModelConfig& c) {
+  constexpr const char* kKey = "attnscope_indexer_layers";
+  c.compress_ratios.assign(c.compress_ratios.size(), root.has(kKey) ? 0 : 1);
+  if (!root.has(kKey)) return;
+  for (const std::int64_t layer : root.integers(kKey, 0, c.published_layers() - 1)) {
+    c.compress_ratios[static_cast<std::size_t>(layer)] = 1;
+  }
+}
+
 ModelConfig read_mla(JsonObject& root) {
   const std::string scale_fmt = read_quantisation(root);
   ModelConfig c;
@@ -114,7 +125,7 @@ ModelConfig read_mla(JsonObject& root) {
   read_mla_rope(root, c);
   m.indexer = of_v3_2(root);
   if (m.indexer) {
-    c.compress_ratios.assign(c.compress_ratios.size(), 1);  // every layer selects tokens
+    read_indexer_layers(root, c);
     c.index_heads = mla_int(root.integer("index_n_heads", 1, kMostMlaRead, 64));
     c.index_dim = mla_int(root.integer("index_head_dim", 128, 128, 128));
     c.index_topk = mla_int(root.integer("index_topk", 1, kMostMlaRead, 2048));
@@ -185,6 +196,11 @@ nlohmann::ordered_json mla_write_config(const ModelConfig& c, bool fp8) {
   if (m.indexer) {
     j["attnscope_index_scale"] = scale_word(m.index_scale);
     j["attnscope_hadamard"] = m.hadamard;
+    std::vector<int> layers;
+    for (int i = 0; i < c.published_layers(); ++i) {
+      if (c.compress_ratios[static_cast<std::size_t>(i)] == 1) layers.push_back(i);
+    }
+    if (std::ssize(layers) != c.published_layers()) j["attnscope_indexer_layers"] = layers;
   }
   if (c.num_layers() != c.published_layers()) j["attnscope_layers"] = c.layers;
   return j;

@@ -72,6 +72,23 @@ TEST_F(MlaFamily, ReadsThePublishedFile) {
   EXPECT_FALSE(must(v3).mla.indexer);
 }
 
+// No published file has such layers.
+TEST_F(MlaFamily, SomeLayersMayHaveNoIndexer) {
+  json file = v3_2();
+  file["num_hidden_layers"] = 5;
+  file["attnscope_indexer_layers"] = {1, 4};
+  const ModelConfig c = must(file);
+  EXPECT_EQ(c.compress_ratios, (std::vector<int>{0, 1, 0, 0, 1}));
+  EXPECT_FALSE(mla_selects(c, 0));
+  EXPECT_TRUE(mla_selects(c, 1));
+  const json written = mla_write_config(c, false);
+  EXPECT_EQ(written["attnscope_indexer_layers"], json({1, 4}));
+  EXPECT_EQ(must(written).compress_ratios, c.compress_ratios);
+  EXPECT_FALSE(mla_write_config(*preset("tiny-v3.2"), false).contains("attnscope_indexer_layers"));
+  file["attnscope_indexer_layers"] = {5};
+  refused(file, {"attnscope_indexer_layers", "0 to 4"});
+}
+
 TEST_F(MlaFamily, RefusesWhatItCannotCompute) {
   const auto with = [](const char* key, const json& value) {
     json c = v3_2();
