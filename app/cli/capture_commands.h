@@ -14,6 +14,7 @@ void add_capture_commands(CLI::App& app, std::function<Result<as_status>()>& act
 void add_diff_command(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_case_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_case_edit(CLI::App& case_group, std::function<Result<as_status>()>& action);
+void add_case_explain(CLI::App& case_group, std::function<Result<as_status>()>& action);
 void add_case_import(CLI::App& case_group, std::function<Result<as_status>()>& action);
 void add_plugin_commands(CLI::App& app, std::function<Result<as_status>()>& action);
 void add_golden_commands(CLI::App& app, std::function<Result<as_status>()>& action);

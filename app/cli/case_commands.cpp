@@ -370,10 +370,11 @@ void add_case_export(CLI::App& app, Action& action) {
 
 void add_case_commands(CLI::App& app, Action& action) {
   auto* group = app.add_subcommand(
-      "case", "Single calls of ops: save, run in any lane, show, edit, export, import");
+      "case", "Single calls of ops: save, run in any lane, explain, show, edit, export, import");
   group->require_subcommand(1);
   add_case_save(*group, action);
   add_case_run(*group, action);
+  add_case_explain(*group, action);
   add_case_show(*group, action);
   add_case_edit(*group, action);
   add_case_export(*group, action);

@@ -19,6 +19,9 @@
 namespace attnscope {
 namespace {
 
+// For known mistakes to be tried on the first wrong call.
+constexpr double kExplainSeconds = 20;
+
 // Says at once, before any work, that what an option names could not be written.
 Result<void> check_writable(const char* option, const std::string& path) {
   if (path.empty()) return {};
@@ -88,6 +91,7 @@ Result<as_status> run_command(const RunCommand& command) {
   catch_interrupts();
   RunOptions options = command.options;
   options.stopped = [] { return interrupted() != 0; };
+  options.explain_seconds = kExplainSeconds;
   // Report and timeline have the time of every op; the table has none.
   options.session.op_times = command.json || !command.report.empty() || !command.timeline.empty();
   auto result = [&] {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/reports/doctor.h"
+#include "app/reports/explain_call.h"
 #include "app/reports/report_decisions.h"
 #include "app/reports/report_parts.h"
 #include "app/text/interrupt.h"
@@ -337,6 +338,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"error", result.error ? json{{"code", static_cast<int>(result.error->code)},
                                         {"message", result.error->text()}}
                                  : json(nullptr)},
+          {"why", result.why ? explanation_json(*result.why) : json(nullptr)},
           {"complete", !result.stopped && !result.error},
           {"interrupted", result.stopped ? json(interrupt_name()) : json(nullptr)},
           {"lanes", result.lanes},

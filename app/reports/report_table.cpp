@@ -280,6 +280,11 @@ std::string summary(const json& report, const Paint& paint) {
     out += fmt::format("first wrong: {}{}\n", paint("31;1", place(wrong)),
                        lane.empty() ? "" : fmt::format(" (lane {})", lane));
     out += paint("31;1", format_blamed(s.at("blamed")));
+    if (!report.at("why").is_null()) {
+      for (const json& line : report.at("why").at("lines")) {
+        out += fmt::format("  {}\n", line.get<std::string>());
+      }
+    }
   }
   return out;
 }

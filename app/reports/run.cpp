@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "app/reports/explain_call.h"
 #include "engine/session/lanes_ran.h"
 #include "kernels/params/op_table.h"
 
@@ -55,6 +56,31 @@ void collect(Distributions& distributions, const Session& session) {
   }
 }
 
+// The call that ran last, where it came out wrong: an output of its own, not what it was given. On
+// a GPU its tensors are not here.
+std::optional<OpCase> wrong_call(const Session& session, std::size_t before) {
+  const std::vector<TapResult>& results = session.current_results();
+  const OpParams& params = session.last_called();
+  const as_op_info& info = params.info();
+  const bool wrong = std::any_of(
+      results.begin() + static_cast<std::ptrdiff_t>(std::min(before, results.size())),
+      results.end(), [&](const TapResult& r) {
+        return r.verdict == Verdict::kWrong && r.op == params.op() &&
+               std::any_of(info.taps, info.taps + info.num_taps, [&](const as_tap_info& tap) {
+                 return tap.direction == AS_TAP_OUT && r.tap == tap.name;
+               });
+      });
+  if (!wrong || as_op_has(params.op(), AS_BY_ENGINE) != 0) return {};
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    const bool cache = tap.kind == AS_TAP_CACHE;
+    if ((cache ? params.cache(tap.offset).data : params.tensor(tap.offset)).device != 0) return {};
+  }
+  auto kept = keep_case(*find_case_op(params.op()), params.data(), {"", "", 0, 0});
+  if (!kept) return {};
+  return std::move(*kept);
+}
+
 }  // namespace
 
 Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lanes,
@@ -92,6 +118,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     if (options.steps) return static_cast<std::int64_t>(session.history().size()) < *options.steps;
     return !session.decoding() || result.decode_steps < wanted_decode;
   };
+  std::optional<OpCase> first_wrong;
   while (more() && !result.error && !result.stopped) {
     const std::size_t step = session.history().size();
     const bool decoding = session.decoding();
@@ -115,12 +142,14 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
                          static_cast<double>(result.decode_steps), in_step),
              as_op_find(op)->name, cursor.layer});
       }
+      const std::size_t judged = session.current_results().size();
       if (auto ok = whole_steps ? session.step() : session.op(); !ok) {
         result.error = ok.error();
         break;
       }
       if (!session.ran_any()) continue;
       collect(result.distributions, session);
+      if (options.explain_seconds > 0 && !first_wrong) first_wrong = wrong_call(session, judged);
       if (check_invariants) invariants.op_done(session);
       coverage.op_done(session);
     }
@@ -170,6 +199,11 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     result.hashing_seconds = weights->seconds();
   }
   result.peak_bytes = peak_bytes();
+  if (first_wrong) {
+    auto why = explain_call(*first_wrong, lanes, session.parts().tolerances, nullptr,
+                            options.explain_seconds);
+    if (why) result.why = std::move(*why);
+  }
   return result;
 }
 

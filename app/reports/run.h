@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/explain/explain_case.h"
 #include "engine/session/coverage.h"
 #include "engine/session/session.h"
 #include "engine/session/what_if/dump_invariants.h"
@@ -20,6 +21,7 @@ struct RunOptions {
   SessionObserver* observer = nullptr;       // sees every op of the run
   std::optional<std::int64_t> decode_steps;  // steps after every request has finished prefill
   std::function<bool()> stopped = {};        // asked between two ops; true ends the run there
+  double explain_seconds = 0;  // for known mistakes to be tried on the first wrong call; 0 = none
 };
 
 struct RunResult {
@@ -38,6 +40,7 @@ struct RunResult {
   Witnessed witnessed;
   std::string lanes;
   bool stopped = false;               // by RunOptions::stopped; what was done before it is here
+  std::optional<Explanation> why;     // of the first wrong call, where it was asked for
   std::optional<Error> error;         // an op or a reference failed; everything before it is here
   std::optional<Error> device_error;  // the GPU failed; the CPU lane computed from there on
   ServingTotals serving;

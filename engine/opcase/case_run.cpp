@@ -189,6 +189,7 @@ class Judge {
     auto rule = case_rule(kept_.op, tap, of, lane_.name, out.dtype.c_str(), *options_.tolerances);
     if (!rule) return rule.error();
     out.tolerance = rule->name;
+    out.rule = *rule;
     if (rule->top_k) {
       const auto& p = *static_cast<const as_indexer_topk_params*>(call.params());
       out.comparison = compare_top_k(value, reference, p.logits, at<std::int32_t>(p.lens), *rule);

@@ -37,6 +37,7 @@ struct CaseRunOptions {
 struct CaseTap {
   std::string tap;
   std::string tolerance;  // class
+  Tolerance rule;         // the bounds that it was held to
   Comparison comparison;
   Verdict verdict = Verdict::kNotCompared;
   std::string note;

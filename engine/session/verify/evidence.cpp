@@ -6,43 +6,12 @@
 #include <vector>
 
 #include "engine/metadata/step_metadata.h"
+#include "engine/trace/axis_words.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 namespace {
-
-std::vector<std::string> split_axes(const char* axes) {
-  std::vector<std::string> letters(1);
-  for (const char* c = axes; *c != '\0'; ++c) {
-    if (*c == ',') {
-      letters.emplace_back();
-    } else {
-      letters.back() += *c;
-    }
-  }
-  return letters;
-}
-
-// The word for a place along an axis.
-std::string word(const std::string& axis) {
-  if (axis == "H" || axis == "J") return "head";
-  if (axis == "D" || axis == "d" || axis == "hidden" || axis == "value") return "dim";
-  if (axis.starts_with("latent") || axis.starts_with("nope")) return "dim";
-  if (axis == "G") return "group";
-  if (axis == "S") return "window group";
-  if (axis == "R") return "request row";
-  if (axis == "chunked") return "chunk group";
-  if (axis == "L") return "sequence";
-  if (axis == "Y") return "layer type";
-  if (axis == "X") return "split";
-  if (axis == "P") return "block";
-  if (axis == "W" || axis == "A" || axis == "K") return "place";
-  if (axis == "N") return "entry";
-  if (axis == "bytes") return "byte";
-  if (axis == "groups") return "output group";
-  return "column";
-}
 
 std::string token_place(std::int64_t token, const StepMetadata* step) {
   const bool known = step != nullptr && token < step->num_tokens_in_step();
@@ -82,7 +51,7 @@ std::string evidence(const Comparison& c, const OpParams& params, const as_tap_i
       }
       where += token_place(token, step);
     } else {
-      where += fmt::format("{} {}", word(axes[i]), at_index);
+      where += fmt::format("{} {}", axis_word(axes[i]), at_index);
     }
   }
   if (tap.kind == AS_TAP_CACHE && token >= 0) {

@@ -1,0 +1,127 @@
+#include "engine/explain/explain_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/model/numbers.h"
+#include "engine/trace/axis_words.h"
+#include "kernels/params/op_table.h"
+
+namespace attnscope {
+namespace {
+
+const as_tap_info* tap_named(const CaseOp& op, const std::string& name) {
+  const auto it =
+      std::ranges::find_if(op.taps, [&](const as_tap_info& t) { return name == t.name; });
+  return it != op.taps.end() ? &*it : nullptr;
+}
+
+template <class T>
+std::vector<T> stored_numbers(const OpCase& kept, const char* name) {
+  const auto it = kept.tensors.find(name);
+  if (it == kept.tensors.end() || it->second.shape.size() != 1) return {};
+  const as_tensor view = stored_view(it->second);
+  std::vector<T> out;
+  for (std::int64_t i = 0; i < view.shape[0]; ++i) {
+    out.push_back(static_cast<T>(element(view, 0, i)));
+  }
+  return out;
+}
+
+PatternContext context_of(const OpCase& kept) {
+  PatternContext out;
+  out.positions = stored_numbers<std::int64_t>(kept, "positions");
+  out.requests = stored_numbers<std::int32_t>(kept, "token_to_req");
+  for (const auto& [name, rope] : kept.ropes) {
+    out.rope_dims = std::max(out.rope_dims, rope.dims);
+  }
+  for (const auto& [name, cache] : kept.caches) {
+    if (cache.record == AS_RECORD_NONE) continue;
+    if (cache.rows_per_block > 1) out.page_rows.push_back(cache.rows_per_block);
+    if (cache.record == AS_RECORD_LATENT) out.block_sizes.push_back(64);
+    if (cache.record == AS_RECORD_LATENT_656) out.block_sizes.push_back(128);
+    const bool latent = cache.record == AS_RECORD_LATENT || cache.record == AS_RECORD_LATENT_656;
+    if (latent && out.rope_dims == 0) out.rope_dims = 64;
+  }
+  return out;
+}
+
+// The mask of an output, from the case's own inputs.
+TapMask stored_mask(const OpCase& kept, const as_tap_info& tap) {
+  TapMask mask;
+  if (tap.mask == AS_MASK_ALL) return mask;
+  for (const as_tap_info& other : kept.op.taps) {
+    if (other.offset != tap.mask_offset || other.kind == AS_TAP_CACHE) continue;
+    const auto it = kept.tensors.find(other.name);
+    if (it == kept.tensors.end()) continue;
+    const void* data = it->second.bytes.data();
+    if (tap.mask == AS_MASK_SLOTS) mask.slots = static_cast<const std::int64_t*>(data);
+    if (tap.mask == AS_MASK_LENS) mask.lens = static_cast<const std::int32_t*>(data);
+  }
+  return mask;
+}
+
+ExplainedTap explain_tap(const OpCase& kept, const CaseTap& tap) {
+  ExplainedTap out{tap.tap, {}};
+  const as_tap_info* info = tap_named(kept.op, tap.tap);
+  const auto stored = kept.tensors.find(tap.tap);
+  if (info == nullptr || stored == kept.tensors.end() || tap.reference.shape.empty()) return out;
+  if (tap.rule.top_k || tap.reference.shape != stored->second.shape) return out;
+  const WrongElements wrong = wrong_elements(
+      stored_view(stored->second), stored_view(tap.reference), stored_mask(kept, *info), tap.rule);
+  out.findings = error_pattern(wrong, split_axes(info->axes), context_of(kept));
+  return out;
+}
+
+}  // namespace
+
+Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
+                                 std::span<const Mistake> mistakes, const CaseRunOptions& options,
+                                 double seconds) {
+  Explanation out;
+  out.op = kept.op.name;
+  CaseRunOptions with_references = options;
+  with_references.keep_references = true;
+  auto right = run_case(kept, sim, with_references);
+  if (!right) return right.error();
+  for (const CaseTap& tap : right->taps) {
+    if (tap.verdict != Verdict::kWrong) continue;
+    out.taps.push_back(explain_tap(kept, tap));
+  }
+  auto hypotheses = try_mistakes(kept, *right, mistakes, options, seconds);
+  if (!hypotheses) return hypotheses.error();
+  out.hypotheses = std::move(*hypotheses);
+  return out;
+}
+
+std::vector<std::string> Explanation::lines() const {
+  std::vector<std::string> out;
+  for (const ExplainedTap& tap : taps) {
+    for (const ErrorFinding& f : tap.findings)
+      out.push_back(fmt::format("{}: {}", tap.tap, f.sentence));
+  }
+  if (!wrong()) return out;
+  const auto& likely = hypotheses.likely;
+  if (likely.empty()) {
+    out.push_back(
+        fmt::format("none of {} known mistakes of {} gives this output", hypotheses.tried, op));
+    return out;
+  }
+  for (std::size_t i = 0; i < std::min(likely.size(), kShownHypotheses); ++i) {
+    const Hypothesis& h = likely[i];
+    const std::string how =
+        h.whole ? std::string("gives the same output")
+                : fmt::format("gives {:.0f} % of it", std::min(99.0, std::floor(100 * h.share)));
+    out.push_back(fmt::format("{} {}: {}", h.lane, how, h.words));
+  }
+  const auto same = std::ranges::count_if(likely, &Hypothesis::whole);
+  if (same > 1) {
+    out.push_back(
+        fmt::format("{} mistakes give the same output; this call does not tell them apart", same));
+  }
+  return out;
+}
+
+}  // namespace attnscope

@@ -1,0 +1,40 @@
+// Why a call came out wrong, in words: what its wrong elements have in common, and which well-known
+// mistakes give the same output.
+//
+//   auto why = explain_case(kept, ref_sim, mistakes, options);
+//   for (const std::string& line : why->lines()) say(line);
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/explain/error_pattern.h"
+#include "engine/explain/hypotheses.h"
+
+namespace attnscope {
+
+struct ExplainedTap {
+  std::string tap;
+  std::vector<ErrorFinding> findings;  // empty: of a cache or a selection, which have no pattern
+};
+
+struct Explanation {
+  std::string op;
+  std::vector<ExplainedTap> taps;  // the wrong ones
+  Hypotheses hypotheses;
+
+  bool wrong() const { return hypotheses.wrong > 0; }
+  // A line for each finding, then for the first three hypotheses.
+  std::vector<std::string> lines() const;
+};
+
+inline constexpr std::size_t kShownHypotheses = 3;
+
+// kept: with the outputs as observed. sim: ref.sim, which says what is right. seconds: as
+// try_mistakes has them.
+Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
+                                 std::span<const Mistake> mistakes, const CaseRunOptions& options,
+                                 double seconds = kInfinity);
+
+}  // namespace attnscope
