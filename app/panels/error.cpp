@@ -15,6 +15,7 @@
 #include "app/text/format.h"
 #include "app/views/bytes_view.h"
 #include "app/views/error_view.h"
+#include "app/views/pattern_view.h"
 #include "app/views/tensor_view.h"
 #include "app/views/worst_element.h"
 #include "engine/model/numbers.h"
@@ -70,6 +71,8 @@ class ErrorPanel : public Panel {
   std::string row_tip(const OpError& row) const;
   void fill_results(const OpTrace& op);
   void draw_results(Ui& ui, const OpTrace& op);
+  void draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace& op,
+                    const TapResult& result);
   void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& compared);
   void draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const;
   Result<void> show_difference(Workbench& bench, CommandRegistry& commands) const;
@@ -97,7 +100,8 @@ class ErrorPanel : public Panel {
   };
   Said said_;
   std::string sentence_;
-  std::map<const TapResult*, ShownResult> shown_;  // of the op under the cursor
+  std::map<const TapResult*, ShownResult> shown_;                   // of the op under the cursor
+  std::map<const TapResult*, std::vector<ErrorFinding>> patterns_;  // likewise
 };
 
 void ErrorPanel::register_commands(Ui& ui) {
@@ -206,6 +210,7 @@ const std::string& ErrorPanel::words(const Ui& ui, const StepSummary& summary) {
   if (now == said_) return sentence_;
   said_ = now;
   shown_.clear();
+  patterns_.clear();
   sentence_ = error_sentence(ui.bench.step(), summary, ui.bench.op(), ui.bench.cursor());
   return sentence_;
 }
@@ -456,6 +461,19 @@ void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& r
   if (!rows.reference.empty()) field("ref.sim's", words_of(rows.reference));
 }
 
+// What the wrong elements have in common.
+void ErrorPanel::draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace& op,
+                              const TapResult& result) {
+  auto known = patterns_.find(&result);
+  if (known == patterns_.end()) {
+    const std::int64_t turned = ui.bench.snapshot()->info->config.rope_dim;
+    known = patterns_.emplace(&result, pattern_of(step, op, result, turned)).first;
+  }
+  for (const ErrorFinding& finding : known->second) {
+    field("pattern", finding.sentence);
+  }
+}
+
 void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
                             const TapResult& compared) {
   const ShownResult& shown = shown_of(step, op, compared);
@@ -496,6 +514,7 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
     field("ref.sim", text(reference));
     if (!whole) field("difference", format_error(std::fabs(value - reference)));
     draw_cached(ui, op, result);
+    draw_pattern(ui, step, op, compared);
   } else if (result.verdict == Verdict::kEqual) {
     ImGui::TextDisabled(
         "%s", fmt::format("all {} elements are the reference's bits", format_count(result.elements))

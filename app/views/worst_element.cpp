@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "engine/trace/compare.h"
-#include "engine/trace/tolerances.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -35,28 +33,19 @@ TapIndex index_in_copy(const StepTrace& step, const OpTrace& op, const TapCopy& 
 
 std::optional<WorstElement> worst_of_copy(const StepTrace& step, const OpTrace& op,
                                           const TapCopy& tap, const TapResult& result) {
-  if (!present(tap.reference) || tap.value.data == nullptr) return std::nullopt;
-  static const Result<Tolerances> tolerances = Tolerances::load();
-  if (!tolerances) return std::nullopt;
-  const auto tolerance = tolerances->find(op.place.op, tap.name, op.lane, tap.rule, result.dtype);
-  if (!tolerance) return std::nullopt;
-  const TapGaps gaps = gaps_of(op, tap);
+  const auto kept = kept_rule(op, tap, result.dtype);
+  if (!kept) return std::nullopt;
   Comparison found;
-  if (tolerance->top_k) {
+  if (kept->rule.top_k) {
     const TapCopy *logits = op.tap("logits"), *lens = op.tap("lens");
     if (logits == nullptr || lens == nullptr || logits->value.data == nullptr ||
         lens->value.data == nullptr) {
       return std::nullopt;
     }
     found = compare_top_k(tap.value, tap.reference, logits->value,
-                          static_cast<const std::int32_t*>(lens->value.data), *tolerance);
+                          static_cast<const std::int32_t*>(lens->value.data), kept->rule);
   } else {
-    TapMask mask;
-    if (gaps.slots != nullptr) {
-      mask.slots = static_cast<const std::int64_t*>(gaps.slots->value.data);
-    }
-    if (gaps.lens != nullptr) mask.lens = static_cast<const std::int32_t*>(gaps.lens->value.data);
-    found = compare(tap.value, tap.reference, mask, *tolerance);
+    found = compare(tap.value, tap.reference, kept->mask, kept->rule);
   }
   if (found.worst.index.empty() || !(found.budget_used > 0)) return std::nullopt;
   const int axis = token_axis_of(step, op, tap);
@@ -90,6 +79,21 @@ std::optional<WorstElement> worst_of_rows(const RowsCopy& rows) {
 }
 
 }  // namespace
+
+std::optional<KeptRule> kept_rule(const OpTrace& op, const TapCopy& tap, const std::string& dtype) {
+  if (!present(tap.reference) || tap.value.data == nullptr) return std::nullopt;
+  static const Result<Tolerances> tolerances = Tolerances::load();
+  if (!tolerances) return std::nullopt;
+  const auto rule = tolerances->find(op.place.op, tap.name, op.lane, tap.rule, dtype);
+  if (!rule) return std::nullopt;
+  KeptRule out{*rule, {}};
+  const TapGaps gaps = gaps_of(op, tap);
+  if (gaps.slots != nullptr) {
+    out.mask.slots = static_cast<const std::int64_t*>(gaps.slots->value.data);
+  }
+  if (gaps.lens != nullptr) out.mask.lens = static_cast<const std::int32_t*>(gaps.lens->value.data);
+  return out;
+}
 
 ShownResult shown_result(const StepTrace& step, const OpTrace& op, const TapResult& result) {
   ShownResult shown{result, std::nullopt};

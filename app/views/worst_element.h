@@ -8,6 +8,8 @@
 
 #include "app/views/tensor_view.h"
 #include "engine/session/step/step_trace.h"
+#include "engine/trace/compare.h"
+#include "engine/trace/tolerances.h"
 
 namespace attnscope {
 
@@ -16,6 +18,14 @@ struct ShownResult {
   // The worst element of all, where its row is not kept; none: it is that of `result`.
   std::optional<WorstElement> elsewhere;
 };
+
+// The bounds that the kept rows of a tap are held to, and which of them hold values. None: no
+// reference is kept.
+struct KeptRule {
+  Tolerance rule;
+  TapMask mask;
+};
+std::optional<KeptRule> kept_rule(const OpTrace& op, const TapCopy& tap, const std::string& dtype);
 
 // Compares the kept rows again where it has to: once an op, not once a frame.
 ShownResult shown_result(const StepTrace& step, const OpTrace& op, const TapResult& result);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "kernels/cpu/codec.h"
@@ -71,6 +72,19 @@ std::int32_t lse_with_sink(const void* params, const as_call* call, as_error* er
         const double sink = static_cast<double>(*at<float>(p.sinks, h));
         if (std::isinf(lse) || std::isinf(sink)) continue;
         lse = static_cast<float>(log_add(static_cast<double>(lse), sink));
+      }
+    }
+    return AS_OK;
+  };
+  return spoil_after<Params>(kOp, params, call, error, spoil);
+}
+
+// As some public kernels return it.
+std::int32_t lse_in_base_2(const void* params, const as_call* call, as_error* error) {
+  const auto spoil = [&](const Params& p) {
+    for (std::int64_t t = 0; t < p.lse.shape[0]; ++t) {
+      for (std::int64_t h = 0; h < p.lse.shape[1]; ++h) {
+        *at<float>(p.lse, t, h) *= std::numbers::log2e_v<float>;
       }
     }
     return AS_OK;
@@ -267,6 +281,7 @@ std::vector<Bug> attention_bugs() {
        sink_of_other_heads},
       {"mutant:sink_read_as_bf16", "The fp32 sinks are read as bf16.", kOp, sink_read_as_bf16},
       {"mutant:lse_with_sink", "The LSE includes the sink.", kOp, lse_with_sink},
+      {"mutant:lse_in_base_2", "The LSE is a logarithm in base 2.", kOp, lse_in_base_2},
       {"mutant:selection_ignored", "Compressed entries are not attended.", kOp, selection_ignored},
       {"mutant:own_row_missed", "A token does not attend its own row.", kOp, own_row_missed},
       {"mutant:null_row_as_zero", "Empty places of a window count as rows of zeros.", kOp,

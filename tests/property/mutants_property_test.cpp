@@ -96,6 +96,7 @@ const std::map<std::string, Trap>& traps() {
         {}}},
       {"mutant:sink_scaled", {long_selection, "o", {}}},
       {"mutant:lse_with_sink", {long_selection, "lse", {}}},
+      {"mutant:lse_in_base_2", {long_selection, "lse", {}}},
       {"mutant:gathered_part_offset_lost", {gathered, "o", {"lse"}}},
       {"mutant:gathered_window_not_shifted", {gathered, "o", {"lse"}}},
       {"mutant:gathered_length_not_added", {gathered, "o", {"lse"}}},

@@ -43,6 +43,15 @@ constexpr Lesson kLessonsOfV4[] = {
      "its LSE, which is without the sink, stays right: that pair points at the denominator.",
      "Heads with a positive sink speak too loudly, those with a negative one too softly. The text "
      "stays fluent; heads whose sink happens to be near 0 hide it."},
+    {"lse_in_base_2", AS_OP_SPARSE_ATTENTION, "A logarithm in another base",
+     "The LSE is a natural logarithm. Kernels that work with exp2 have it in base 2, and some "
+     "return "
+     "it so: 1.4427 times the right one.",
+     "sparse_attention's lse is wrong in every row by one factor, its o is right. The pattern in "
+     "the "
+     "Error panel has the factor and its name.",
+     "Nothing while one worker computes the whole row. Merged as natural logarithms, parts with a "
+     "large sum weigh too much: outputs lean to the part with more rows, a little, everywhere."},
     {"lse_with_sink", AS_OP_SPARSE_ATTENTION, "Parts of an attention no longer merge",
      "The LSE is the logarithm of the sum over the real entries. Here the sink is counted in it.",
      "sparse_attention returns o and lse. Its o is right, lse alone is not, and within one pass "
