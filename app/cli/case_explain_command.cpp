@@ -7,6 +7,8 @@
 #include "app/cli/capture_commands.h"
 #include "app/reports/explain_call.h"
 #include "app/text/say.h"
+#include "app/wiring/case_lane.h"
+#include "app/wiring/plugins.h"
 #include "app/wiring/wiring.h"
 #include "engine/opcase/case_file.h"
 #include "kernels/cpu/thread_pool.h"
@@ -15,7 +17,7 @@ namespace attnscope {
 namespace {
 
 struct ExplainCaseCommand {
-  std::string file, tolerances;
+  std::string file, lane, tolerances;  // lane: empty = the outputs that the case holds
   int threads = 0;
   bool as_json = false;
 };
@@ -26,7 +28,19 @@ Result<as_status> explain_case_command(const ExplainCaseCommand& c) {
   auto kept = read_case(c.file);
   if (!kept) return kept.error();
   const cpu::ThreadPool pool(c.threads);
-  auto why = explain_call(*kept, all_lanes(), *tolerances, pool.handle());
+  const LaneRegistry registry = all_lanes();
+  if (!c.lane.empty()) {
+    for (const auto& plugin : plugins()) plugin->set_strict(true);
+    auto lane = find_case_lane(registry, c.lane, kept->op);
+    if (!lane) return lane.error();
+    auto ran =
+        rerun_case(*kept, *lane, case_options(registry, kept->op, *tolerances, pool.handle()));
+    if (!ran)
+      return Error{ran.error().code, fmt::format("{}: {}", c.file, ran.error().message),
+                   ran.error().hint};
+    kept = std::move(ran);
+  }
+  auto why = explain_call(*kept, registry, *tolerances, pool.handle());
   if (!why) {
     return Error{why.error().code, fmt::format("{}: {}", c.file, why.error().message),
                  why.error().hint};
@@ -55,6 +69,8 @@ void add_case_explain(CLI::App& app, std::function<Result<as_status>()>& action)
       "Why the outputs of a case are wrong: their pattern, known mistakes that give them");
   auto c = std::make_shared<ExplainCaseCommand>();
   command->add_option("file", c->file, "A case")->required();
+  command->add_option("--lane", c->lane,
+                      "Explain what this lane puts out (default: the outputs that the case holds)");
   command->add_option("--tolerances", c->tolerances,
                       "Tolerance file (default: assets/tolerances.json)");
   command->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));

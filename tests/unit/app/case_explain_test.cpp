@@ -1,0 +1,72 @@
+// Why a call came out wrong, from the command line: of a case, of a lane run on it, of the first
+// wrong call of a run.
+#include <nlohmann/json.hpp>
+
+#include "engine/io/json_file.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace case_explain_test {
+
+class CaseExplain : public CliTest {
+ protected:
+  void SetUp() override {
+    CliTest::SetUp();
+    case_ = path("a.json");
+    ASSERT_EQ(run({"case", "save", "early", "--at", "1/1/sparse_attention", "-o", case_}).code, 0);
+  }
+  std::string case_;
+};
+
+TEST_F(CaseExplain, ARightCallHasNothingToExplain) {
+  const Outcome out = run({"case", "explain", case_});
+  EXPECT_EQ(out.code, 0) << out.err;
+  EXPECT_NE(out.out.find("nothing to explain"), std::string::npos) << out.out;
+}
+
+TEST_F(CaseExplain, ALaneGetsItsPatternAndItsMistake) {
+  const Outcome out = run({"case", "explain", case_, "--lane", "mutant:lse_in_base_2"});
+  EXPECT_EQ(out.code, 1) << out.err;
+  EXPECT_NE(out.out.find("lse: all wrong values are 1.4427 times the right ones: log2(e)"),
+            std::string::npos)
+      << out.out;
+  EXPECT_NE(out.out.find("mutant:lse_in_base_2 gives the same output: The LSE is a logarithm in"),
+            std::string::npos)
+      << out.out;
+  const Outcome as_json = run({"case", "explain", case_, "--lane", "mutant:sink_scaled", "--json"});
+  const auto why = nlohmann::json::parse(as_json.out, nullptr, false);
+  ASSERT_TRUE(why.is_object()) << as_json.out;
+  EXPECT_EQ(why["format"], "attnscope-case-explain");
+  EXPECT_EQ(why["taps"][0]["tap"], "o");
+  EXPECT_EQ(why["taps"][0]["findings"][0]["kind"], "row_ratio");
+  EXPECT_EQ(why["hypotheses"][0]["lane"], "mutant:sink_scaled");
+  EXPECT_EQ(why["hypotheses"][0]["same_output"], true);
+  EXPECT_GT(why["tried"], 10);
+  EXPECT_EQ(why["left"], 0);
+}
+
+TEST_F(CaseExplain, BadInputIsNamed) {
+  Outcome out = run({"case", "explain", case_, "--lane", "mutant:relu_missing"});
+  EXPECT_EQ(out.code, 2);
+  EXPECT_NE(out.err.find("has no op sparse_attention"), std::string::npos) << out.err;
+  out = run({"case", "explain", path("none.json")});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.err.find("none.json"), std::string::npos) << out.err;
+}
+
+TEST_F(CaseExplain, ARunSaysItOfItsFirstWrongCall) {
+  const std::string report = path("r.json");
+  const Outcome out = run({"run", "early", "--steps", "2", "--references", "sim", "--lane",
+                           "mutant:lse_in_base_2", "--report", report});
+  EXPECT_EQ(out.code, 1) << out.err;
+  EXPECT_NE(out.out.find("mutant:lse_in_base_2 gives the same output"), std::string::npos)
+      << out.out;
+  const auto why = nlohmann::json::parse(*read_text_file(report))["why"];
+  EXPECT_EQ(why["op"], "sparse_attention");
+  EXPECT_GT(why["wrong_elements"], 0);
+  const Outcome sound = run({"run", "early", "--steps", "1", "--references", "sim", "--json"});
+  EXPECT_TRUE(nlohmann::json::parse(sound.out)["why"].is_null());
+}
+
+}  // namespace case_explain_test
+}  // namespace attnscope
