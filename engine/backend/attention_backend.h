@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/params/op_ids.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {
@@ -129,6 +130,7 @@ struct AttentionBackend {
   std::string (*combination)(const AttentionRequest& request) = nullptr;
   // Lanes of this program that compute what it does, by other kernels; why there are none.
   bool cpu_lane = false, cuda_lane = false;
+  std::vector<as_op_id> ops;  // of them: what writes rows, what comes before attention, attention
   std::string why_not_here;
   const char* source = "";  // where its rules were read
 

@@ -19,6 +19,7 @@ const char* what_is_missing(const AttentionBackend& backend) {
   if (backend.cache_dtypes.empty()) return "cache dtypes";
   if (backend.cache.axes.empty()) return "cache shape";
   if (!backend.variants.empty() && backend.variant == nullptr) return "choice of a variant";
+  if (backend.runs_here() && backend.ops.empty()) return "ops that its lanes compute it by";
   if (!backend.runs_here() && backend.why_not_here.empty()) return "reason why no lane runs it";
   return nullptr;
 }

@@ -16,7 +16,7 @@ const std::vector<AttentionType> kAllTypes{AttentionType::kDecoder, AttentionTyp
                                            AttentionType::kEncoderOnly,
                                            AttentionType::kEncoderDecoder};
 const char* const kNoLane =
-    "metadata of this form is not made here; FLASH_ATTN and TRITON_ATTN compute the same";
+    "no lane reads indptr and indices; FLASH_ATTN and TRITON_ATTN compute the same";
 
 CacheShape keys_and_values_outermost() {
   return {{"2", "blocks", "tokens", "kv heads", "head"}, {0, 1, 3, 2, 4}};
@@ -50,6 +50,7 @@ AttentionBackend flash_attn_row() {
   };
   b.combination = flash_combination;
   b.cpu_lane = b.cuda_lane = true;
+  b.ops = {AS_OP_ROPE_KV_INSERT, AS_OP_PAGED_ATTENTION};
   b.source = "flash_attn.py 5704f34f, fa_utils.py 7283494f";
   return b;
 }
@@ -106,6 +107,7 @@ AttentionBackend triton_attn() {
   b.graph = GraphSupport::kAlways;
   b.cache = blocks_outermost();
   b.cpu_lane = b.cuda_lane = true;
+  b.ops = {AS_OP_ROPE_KV_INSERT, AS_OP_PAGED_ATTENTION};
   b.source = "triton_attn.py 001ceb3e, attention_backends.md 00139433";
   return b;
 }

@@ -26,6 +26,8 @@ AttentionBackend mla_row(const char* name, const char* what, bool sparse) {
   b.cache = {{"blocks", "tokens", "row"}, {}};
   if (sparse) b.head_sizes = {{576}};
   b.cpu_lane = b.cuda_lane = true;
+  b.ops = {AS_OP_MLA_KV_INSERT, AS_OP_MLA_Q_ABSORB,
+           sparse ? AS_OP_SPARSE_MLA_ATTENTION : AS_OP_MLA_ATTENTION, AS_OP_MLA_V_UP};
   return b;
 }
 
@@ -128,6 +130,7 @@ AttentionBackend own_of_v4(const char* name, const char* what) {
   b.dtypes = {"bfloat16"};
   b.block_sizes = {{256}};
   b.sinks = true;
+  b.ops = {AS_OP_Q_ROPE_KV_INSERT, AS_OP_SPARSE_ATTENTION, AS_OP_INVERSE_ROPE};
   b.source = "deepseek_v4/sparse_mla.py, docs.vllm.ai latest";
   return b;
 }
@@ -146,6 +149,7 @@ AttentionBackend flashinfer_v4() {
   b.cache_dtypes = {"auto", "bfloat16", "fp8", "fp8_e4m3"};
   b.gpus = {kBlackwell, kBlackwellLast};
   b.cpu_lane = b.cuda_lane = false;
+  b.ops.clear();
   b.why_not_here = "its rows without scales of their own are not among the caches here";
   b.source = "deepseek_v4/nvidia/flashinfer_sparse.py, docs.vllm.ai latest";
   return b;

@@ -101,6 +101,7 @@ AttentionBackend cpu_attn() {
   b.graph = GraphSupport::kNever;
   b.cache = {{"2", "blocks", "kv heads", "tokens", "head"}, {}};
   b.cpu_lane = true;
+  b.ops = {AS_OP_ROPE_KV_INSERT, AS_OP_PAGED_ATTENTION};
   b.source = "attention_backends.md 00139433";
   return b;
 }

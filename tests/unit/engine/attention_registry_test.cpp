@@ -18,6 +18,7 @@ AttentionBackend mine() {
   b.platforms = {AttentionPlatform::kCuda};
   b.cache = {{"blocks", "tokens", "kv heads", "head"}, {}};
   b.cpu_lane = true;
+  b.ops = {AS_OP_PAGED_ATTENTION};
   return b;
 }
 
@@ -87,6 +88,8 @@ TEST(AttentionRegistry, RefusesARowThatLacksSomething) {
   EXPECT_NE(missing(b).find("has no choice of a variant"), std::string::npos);
   b = mine(), b.cpu_lane = false;
   EXPECT_NE(missing(b).find("has no reason why no lane runs it"), std::string::npos);
+  b = mine(), b.ops.clear();
+  EXPECT_NE(missing(b).find("has no ops that its lanes compute it by"), std::string::npos);
   EXPECT_EQ(missing(mine()), "nothing");
 }
 
