@@ -9,26 +9,27 @@
 
 #include "app/text/format.h"
 #include "app/text/say.h"
+#include "app/views/backends_ask.h"
 #include "app/views/backends_view.h"
 #include "engine/backend/attention_request.h"
 #include "engine/backend/attention_workspace.h"
 #include "engine/family/models.h"
+#include "kernels/params/op_table.h"
 
 namespace attnscope {
 namespace {
 
 using nlohmann::json;
 
-const std::vector<std::string> kFeatures{
-    "sinks", "alibi", "mm_prefix", "non_causal", "head_scales", "batch_invariant", "kv_connector"};
-const std::vector<std::string> kTypes{"decoder", "encoder", "encoder_only", "encoder_decoder"};
-
 struct ExplainCommand {
-  std::string model, gpu = "sm_90", dtype, cache_dtype, backend, type;
-  std::vector<std::string> with;
-  int block_size = 0;
+  std::string model;
+  BackendsAsk ask;
   bool json = false;
 };
+
+std::vector<std::string> names_in(std::span<const char* const> names) {
+  return {names.begin(), names.end()};
+}
 
 struct WorkspaceCommand {
   std::string model;
@@ -45,34 +46,12 @@ Result<ReadRequest> find_request(const std::string& model) {
   return ReadRequest{attention_request(*config), {}};
 }
 
-void set_feature(AttentionRequest& request, const std::string& name) {
-  const std::pair<const char*, bool AttentionRequest::*> all[] = {
-      {"sinks", &AttentionRequest::sinks},
-      {"alibi", &AttentionRequest::alibi},
-      {"mm_prefix", &AttentionRequest::mm_prefix},
-      {"non_causal", &AttentionRequest::non_causal},
-      {"head_scales", &AttentionRequest::head_scales},
-      {"batch_invariant", &AttentionRequest::batch_invariant},
-      {"kv_connector", &AttentionRequest::kv_connector}};
-  for (const auto& [feature, field] : all) {
-    if (name == feature) request.*field = true;
-  }
-}
-
 Result<ReadRequest> request_of(const ExplainCommand& command) {
   auto read = find_request(command.model);
   if (!read) return read.error();
-  AttentionRequest& request = read->request;
-  if (auto ok = set_platform(request, command.gpu); !ok) return ok.error();
-  if (!command.dtype.empty()) request.dtype = command.dtype;
-  if (!command.cache_dtype.empty()) request.cache_dtype = command.cache_dtype;
-  if (!command.type.empty()) {
-    const auto at = std::ranges::find(kTypes, command.type) - kTypes.begin();
-    request.type = static_cast<AttentionType>(at);
-  }
-  for (const std::string& name : command.with) set_feature(request, name);
-  request.block_size = command.block_size;
-  request.backend = command.backend;
+  auto asked = with_asked(command.ask, std::move(read->request));
+  if (!asked) return asked.error();
+  read->request = std::move(*asked);
   return read;
 }
 
@@ -153,7 +132,8 @@ Result<as_status> explain_command(const ExplainCommand& command) {
 }
 
 json backend_json(const AttentionBackend& b) {
-  std::vector<std::string> platforms, types, versions;
+  std::vector<std::string> platforms, types, versions, ops;
+  for (const as_op_id op : b.ops) ops.emplace_back(as_op_find(op)->name);
   for (const AttentionPlatform one : b.platforms) platforms.emplace_back(platform_name(one));
   for (const AttentionType one : b.types) types.emplace_back(attention_type_name(one));
   for (const BackendVariant& one : b.variants) versions.emplace_back(one.name);
@@ -175,6 +155,7 @@ json backend_json(const AttentionBackend& b) {
           {"graphs", graph_support_name(b.graph)},
           {"compute_capability", describe(b.gpus)},
           {"here", backend_here(b)},
+          {"ops", ops},
           {"source", b.source}};
 }
 
@@ -221,17 +202,19 @@ void add_explain(CLI::App& backends, std::function<Result<as_status>()>& action)
   auto command = std::make_shared<ExplainCommand>();
   explain->add_option("model", command->model, "Preset, config.json, or the folder that has one")
       ->required();
-  explain->add_option("--gpu", command->gpu, "sm_80, sm_90, sm_100 .., rocm, xpu or cpu (sm_90)");
-  explain->add_option("--dtype", command->dtype, "float16, bfloat16 or float32 (the model's)");
-  explain->add_option("--cache-dtype", command->cache_dtype, "auto, fp8, fp8_ds_mla .. (auto)");
-  explain->add_option("--block-size", command->block_size, "Tokens (default: the backend's own)")
+  explain->add_option("--gpu", command->ask.gpu,
+                      "sm_80, sm_90, sm_100 .., rocm, xpu or cpu (sm_90)");
+  explain->add_option("--dtype", command->ask.dtype, "float16, bfloat16 or float32 (the model's)");
+  explain->add_option("--cache-dtype", command->ask.cache_dtype, "auto, fp8, fp8_ds_mla .. (auto)");
+  explain
+      ->add_option("--block-size", command->ask.block_size, "Tokens (default: the backend's own)")
       ->check(CLI::Range(1, 1 << 20));
-  explain->add_option("--type", command->type, "Of the layers (default: the model's)")
-      ->check(CLI::IsMember(kTypes));
-  explain->add_option("--with", command->with, "What layers have besides, comma separated")
+  explain->add_option("--type", command->ask.type, "Of the layers (default: the model's)")
+      ->check(CLI::IsMember(names_in(attention_types())));
+  explain->add_option("--with", command->ask.with, "What layers have besides, comma separated")
       ->delimiter(',')
-      ->check(CLI::IsMember(kFeatures));
-  explain->add_option("--backend", command->backend, "The one that must be taken");
+      ->check(CLI::IsMember(names_in(backend_features())));
+  explain->add_option("--backend", command->ask.backend, "The one that must be taken");
   explain->add_flag("--json", command->json, "Print as JSON");
   explain->callback([=, &action] { action = [=] { return explain_command(*command); }; });
 }

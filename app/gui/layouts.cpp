@@ -62,7 +62,7 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events"});
-  b.dock(right, {"error"});
+  b.dock(right, {"error", "backends"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
   b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage", "plan", "index_keys"});
   b.dock(below, {"top_k", "window", "why"});
@@ -77,8 +77,8 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
-  b.dock(split(rest, ImGuiDir_Right, 0.42f),
-         {"error", "sink", "selection", "why", "coverage", "events", "plan", "index_keys"});
+  b.dock(split(rest, ImGuiDir_Right, 0.42f), {"error", "sink", "selection", "why", "coverage",
+                                              "events", "plan", "index_keys", "backends"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes"});
 }
 
@@ -94,12 +94,12 @@ void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
     return build_small(
         b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
-         "plan", "index_keys"});
+         "plan", "index_keys", "backends"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
   build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
               {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage",
-               "events", "plan", "index_keys"});
+               "events", "plan", "index_keys", "backends"});
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {

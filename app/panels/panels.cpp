@@ -10,7 +10,7 @@ std::vector<std::unique_ptr<Panel>> make_panels() {
         make_sink_panel,     make_plan_panel,     make_key_energy_panel, make_tensor_panel,
         make_bytes_panel,    make_error_panel,    make_selection_panel,  make_events_panel,
         make_scenario_panel, make_review_panel,   make_coverage_panel,   make_why_panel,
-        make_compare_panel}) {
+        make_compare_panel,  make_backends_panel}) {
     panels.push_back(make());
   }
   return panels;

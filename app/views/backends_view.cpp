@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "app/text/format.h"
+#include "engine/backend/attention_implementation.h"
+#include "engine/backend/attention_request.h"
+#include "kernels/params/op_table.h"
 
 namespace attnscope {
 namespace {
@@ -17,6 +22,63 @@ BackendState state_of(const BackendVerdict& verdict, bool taken) {
   if (!verdict.accepted()) return BackendState::kRefused;
   if (!verdict.makes_layer()) return BackendState::kLayerRefuses;
   return taken ? BackendState::kTaken : BackendState::kWouldDo;
+}
+
+std::string taken_backend(const BackendSelection& selection) {
+  if (selection.chosen < 0) return {};
+  const BackendVerdict& chosen = selection.verdicts[static_cast<std::size_t>(selection.chosen)];
+  return chosen.variant.empty() ? chosen.backend->name
+                                : fmt::format("{} ({})", chosen.backend->name, chosen.variant);
+}
+
+// "layers 0-4, 6"
+std::string layer_numbers(const std::vector<int>& numbers) {
+  std::string text = numbers.size() == 1 ? "layer " : "layers ";
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i;
+    while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;
+    if (i > 0) text += ", ";
+    text += std::to_string(numbers[i]);
+    if (end > i) text += fmt::format("-{}", numbers[end]);
+    i = end + 1;
+  }
+  return text;
+}
+
+// What the other layers get, where there are others.
+std::string other_layers(const ModelBackends& model) {
+  if (model.layers.size() < 2) return {};
+  std::vector<std::string> others;
+  bool same = true;
+  for (const BackendLayers& one : model.layers) {
+    if (&one == &model.layers[model.shown]) continue;
+    same = same && one.taken == model.layers[model.shown].taken;
+    others.push_back(
+        fmt::format("{} ({}): {}", one.layers, one.name, one.taken.empty() ? "none" : one.taken));
+  }
+  return same ? " All other layers get the same."
+              : fmt::format(" Others: {}.", fmt::join(others, "; "));
+}
+
+const AttentionBackend* chosen_row(const BackendSelection& selection) {
+  if (selection.chosen < 0) return nullptr;
+  return selection.verdicts[static_cast<std::size_t>(selection.chosen)].backend;
+}
+
+std::string computed_by(const AttentionLayer& layer, const AttentionBackend* backend) {
+  std::vector<std::string> parts{"scores times " + format_number(layer.scale)};
+  if (layer.chunk > 0) parts.push_back(fmt::format("within chunks of {} tokens", layer.chunk));
+  if (!layer.alibi_slopes.empty()) {
+    parts.push_back(fmt::format("ALiBi slopes of {} heads", layer.alibi_slopes.size()));
+  }
+  parts.push_back(layer.kv_of < 0 ? std::string("keys and values of its own")
+                                  : fmt::format("keys and values of layer {}", layer.kv_of));
+  std::vector<std::string> ops;
+  if (backend != nullptr) {
+    for (const as_op_id op : serving_ops(*backend, layer)) ops.emplace_back(as_op_find(op)->name);
+  }
+  return fmt::format("{}{}{}", fmt::join(parts, ", "), ops.empty() ? "" : "; here by ",
+                     fmt::join(ops, ", "));
 }
 
 }  // namespace
@@ -99,6 +161,34 @@ BackendsView backends_view(const BackendSelection& selection) {
                   plural(selection.block_size, "token", "tokens"), selection.layout,
                   metadata_form_name(chosen.backend->metadata), graph_support_name(chosen.graph));
   return view;
+}
+
+Result<ModelBackends> model_backends(const AttentionRegistry& registry, const ModelConfig& config,
+                                     const BackendsAsk& ask, int layer) {
+  const std::vector<AttentionLayerGroup> groups = attention_layers(config);
+  ModelBackends model;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    if (std::ranges::find(groups[i].layers, layer) != groups[i].layers.end()) model.shown = i;
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    BackendLayers one{
+        describe(groups[i].layer), layer_numbers(groups[i].layers), groups[i].layers, {}};
+    auto asked = with_asked(ask, layer_request(attention_request(config), groups[i]));
+    if (!asked) return asked.error();
+    // Whose model it is stands elsewhere on the screen: the sentence is short.
+    if (groups.size() > 1) asked->model = fmt::format("L{} ({})", one.layers.substr(1), one.name);
+    auto selection = explain_backends(registry, *asked);
+    if (!selection) return selection.error();
+    one.taken = taken_backend(*selection);
+    model.layers.push_back(std::move(one));
+    if (i != model.shown) continue;
+    model.view = backends_view(*selection);
+    const AttentionBackend* const chosen = chosen_row(*selection);
+    model.computed = computed_by(groups[i].layer, chosen);
+    if (chosen != nullptr) model.form = chosen->metadata;
+  }
+  model.view.sentence += other_layers(model);
+  return model;
 }
 
 }  // namespace attnscope

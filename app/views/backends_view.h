@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "app/views/backends_ask.h"
 #include "engine/backend/attention_selector.h"
+#include "engine/model/model_config.h"
 
 namespace attnscope {
 
@@ -31,7 +33,6 @@ struct BackendLine {
 };
 
 struct BackendsView {
-  std::string why_empty;  // not empty: nothing to show, for this reason
   std::string sentence;
   std::string asked;  // what the layers ask for, in a line
   std::string given;  // what the choice gives: block size, layout; empty = none is taken
@@ -40,6 +41,28 @@ struct BackendsView {
 };
 
 BackendsView backends_view(const BackendSelection& selection);
+
+// Layers of a model that ask the same of a backend, and which one they get.
+struct BackendLayers {
+  std::string name;          // "window 32"
+  std::string layers;        // "layers 0-4"
+  std::vector<int> numbers;  // of those, published
+  std::string taken;         // "FLASH_ATTN (FA3)"; empty = none
+};
+
+struct ModelBackends {
+  std::vector<BackendLayers> layers;  // in the order of their first ones
+  std::size_t shown = 0;              // the one that `view` is of
+  BackendsView view;
+  std::string computed;  // what its backend computes that no rule looks at, and by which ops
+  MetadataForm form = MetadataForm::kBlockTables;  // of the one that is taken
+};
+
+// Of the layers of a model that run. layer: the tree is of those that ask the same as this
+// published one; -1 = as the first. AS_USAGE or AS_BAD_INPUT where no backend could have what is
+// asked.
+Result<ModelBackends> model_backends(const AttentionRegistry& registry, const ModelConfig& config,
+                                     const BackendsAsk& ask, int layer);
 // "heads 32, KV heads 8, head size 128, bfloat16, cache auto, decoder, window 32 in 5 of 6 layers"
 std::string asked_of_backends(const AttentionRequest& request);
 // "head size: asked 32, allowed 64, 128, 256; .."; what it would do where it breaks none.

@@ -62,4 +62,18 @@ std::vector<std::string> AttentionRegistry::names() const {
   return names;
 }
 
+std::vector<std::string> AttentionRegistry::cache_dtypes() const {
+  std::vector<std::string> all;
+  const auto take = [&](const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (std::ranges::find(all, name) == all.end()) all.push_back(name);
+    }
+  };
+  for (const AttentionBackend& backend : backends_) {
+    take(backend.cache_dtypes);
+    for (const BackendVariant& variant : backend.variants) take(variant.cache_dtypes);
+  }
+  return all;
+}
+
 }  // namespace attnscope

@@ -25,6 +25,7 @@ class AttentionRegistry {
   // CUDA, MLA on CUDA, ROCm, XPU, CPU, layers with a state; then those that were added.
   const std::deque<AttentionBackend>& all() const { return backends_; }
   std::vector<std::string> names() const;
+  std::vector<std::string> cache_dtypes() const;  // that some backend has
 
  private:
   std::deque<AttentionBackend> backends_;

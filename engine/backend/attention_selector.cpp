@@ -19,21 +19,6 @@ const std::vector<std::string>& model_dtypes() {
   return kAll;
 }
 
-// Those that some backend has.
-std::vector<std::string> known_cache_dtypes(const AttentionRegistry& registry) {
-  std::vector<std::string> all;
-  const auto take = [&](const std::vector<std::string>& names) {
-    for (const std::string& name : names) {
-      if (std::ranges::find(all, name) == all.end()) all.push_back(name);
-    }
-  };
-  for (const AttentionBackend& backend : registry.all()) {
-    take(backend.cache_dtypes);
-    for (const BackendVariant& variant : backend.variants) take(variant.cache_dtypes);
-  }
-  return all;
-}
-
 Result<void> check_known(const char* what, const std::string& name,
                          const std::vector<std::string>& allowed) {
   if (std::ranges::find(allowed, name) != allowed.end()) return {};
@@ -50,8 +35,7 @@ Result<void> check_size(const char* what, int n, int least, int most) {
 Result<void> check_backend_request(const AttentionRegistry& registry,
                                    const AttentionRequest& request) {
   if (auto ok = check_known("dtype", request.dtype, model_dtypes()); !ok) return ok;
-  if (auto ok = check_known("cache dtype", request.cache_dtype, known_cache_dtypes(registry));
-      !ok) {
+  if (auto ok = check_known("cache dtype", request.cache_dtype, registry.cache_dtypes()); !ok) {
     return ok;
   }
   if (!request.backend.empty() && registry.find(request.backend) == nullptr) {

@@ -318,6 +318,19 @@ Effects panel_effects() {
   };
   e["file.open_events"] = events;
   e["cache.batch"] = events;
+  e["backends.ask"] = changes(
+      "backends", {"backends.ask=gpu=rocm", "backends.ask=dtype=float32", "backends.ask=gpu=cpu"});
+  e["backends.reset"] = [](Trial& t) {
+    t.user.show("backends");
+    t.run("backends.ask=gpu=cpu");
+    t.run("backends.reset");
+    const std::uint64_t before = t.picture("backends");
+    EXPECT_FALSE(t.app->commands().run("backends.reset")) << "nothing else is asked";
+    t.run("backends.ask=gpu=xpu");
+    EXPECT_NE(t.picture("backends"), before);
+    t.run("backends.reset");
+    EXPECT_EQ(t.picture("backends"), before);
+  };
   e["top_k.order"] = [](Trial& t) {
     t.run("top_k.order=entry");
     t.run("top_k.next_entry");
