@@ -42,6 +42,10 @@ constexpr bool is_loop(as_op_id op) {
     case AS_OP_COPY_BLOCKS:
     case AS_OP_LOCAL_BATCH:
     case AS_OP_ATTENTION_PLAN:
+    case AS_OP_SEQUENCE_TABLE:
+    case AS_OP_PAGE_INDICES:
+    case AS_OP_COMPACT_TABLES:
+    case AS_OP_PAD_ROWS:
       return true;
     default:
       return false;

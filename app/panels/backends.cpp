@@ -142,7 +142,7 @@ ImU32 BackendsPanel::state_colour(const BackendLine& line) const {
   return line.state == BackendState::kRefused ? t.text_dim : t.good;
 }
 
-// Below its name: the lanes, where they did not fit beside it, and each rule that it breaks.
+// Below its name: each rule that it breaks.
 void BackendsPanel::draw_facts(const BackendLine& line, float left) const {
   ImGui::Indent(left);
   for (const BrokenRule& broken : line.broken) {

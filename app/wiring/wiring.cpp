@@ -16,6 +16,7 @@ LaneRegistry all_lanes() {
   registry.add(*cuda::lane());
   for (const Lane& lane : mutants::lanes()) registry.add(lane);
   for (const mutants::RareMutant& mutant : mutants::rare()) registry.add(mutant.lane);
+  for (const Lane& lane : mutants::helpers()) registry.add(lane);
   for (const Lane& lane : host_mutants()) registry.add(lane);
   add_given_mutants(registry);
   registry.add(*reference::exact_lane());

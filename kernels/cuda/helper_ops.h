@@ -14,5 +14,9 @@ int copy_blocks(const as_copy_blocks_params& p, const Launch& launch);
 int workspace_attention(const as_workspace_attention_params& p, const Launch& launch);
 int inverse_rope_quantise(const as_inverse_rope_quantise_params& p, const Launch& launch);
 int fp8_linear(const as_fp8_linear_params& p, const Launch& launch);
+int sequence_table(const as_sequence_table_params& p, const Launch& launch);
+int page_indices(const as_page_indices_params& p, const Launch& launch);
+int compact_tables(const as_compact_tables_params& p, const Launch& launch);
+int pad_rows(const as_pad_rows_params& p, const Launch& launch);
 
 }  // namespace attnscope::cuda

@@ -36,6 +36,7 @@ std::vector<Bug> prefill_bugs();     // the same over gathered rows
 std::vector<Bug> paged_bugs();       // dense attention: its insertion and itself
 std::vector<Bug> chunk_bugs();       // the batch of its chunks
 std::vector<Bug> mla_bugs();         // absorbed MLA and the indexer that scores tokens
+std::vector<Bug> batch_bugs();       // helper ops that make tables and lists of a batch
 
 // The right op.
 std::int32_t run_cpu(as_op_id op, const void* params, const as_call* call, as_error* error);

@@ -34,6 +34,15 @@ const std::vector<Lane>& lanes() {
   return kLanes;
 }
 
+const std::vector<Lane>& helpers() {
+  static const std::vector<Lane> kHelpers = [] {
+    std::vector<Lane> lanes;
+    for (const Bug& bug : batch_bugs()) lanes.push_back(lane_of(bug));
+    return lanes;
+  }();
+  return kHelpers;
+}
+
 const std::vector<RareMutant>& rare() {
   static const std::vector<RareMutant> kRare = [] {
     std::vector<RareMutant> rare;

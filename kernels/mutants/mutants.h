@@ -19,4 +19,7 @@ struct RareMutant {
 };
 const std::vector<RareMutant>& rare();
 
+// Of helper ops, which no step runs: a case of one shows it.
+const std::vector<Lane>& helpers();
+
 }  // namespace attnscope::mutants

@@ -1,7 +1,7 @@
 /* Params of the helper ops: what serving code needs around the ops of the op table, called on its
  * own and no part of a step. Same conventions: a head, tensors, numbers.
  *
- * Letters: T tokens, H heads, D head dim, N rows. */
+ * Letters: T tokens, H heads, D head dim, N rows, R sequences, C columns, P pages. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_HELPER_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_HELPER_PARAMS_H
 
@@ -88,6 +88,67 @@ typedef struct as_fp8_linear_params {
   as_tensor weight_scale; /* in  f32 [ceil(out/128),in/128] */
   as_tensor y;            /* out bf16 or f32 [T,out] */
 } as_fp8_linear_params;
+
+/* sequence_table: the lists of a batch, from how many tokens each sequence has in it and before.
+ *   cu_seqlens[0] = 0, cu_seqlens[r + 1] = cu_seqlens[r] + query_lens[r]
+ *   seq_lens[r] = computed[r] + query_lens[r]
+ *   blocks[r][c] = c while c * block_size < seq_lens[r], then -1
+ *   token t of sequence r: token_to_seq = r, positions = computed[r] + t - cu_seqlens[r]
+ * Behind the last token: -1 and 0. Sequences without tokens, such as those that pad a batch to the
+ * size of a recorded graph, stand anywhere. */
+typedef struct as_sequence_table_params {
+  as_params_head head;
+  as_tensor query_lens;   /* in  i32 [R] */
+  as_tensor computed;     /* in  i32 [R] */
+  as_tensor cu_seqlens;   /* out i32 [R+1] */
+  as_tensor seq_lens;     /* out i32 [R] */
+  as_tensor blocks;       /* out i32 [R,C] */
+  as_tensor token_to_seq; /* out i32 [T], T at least the sum of query_lens */
+  as_tensor positions;    /* out i64 [T] */
+  int32_t block_size;
+  int32_t reserved;
+} as_sequence_table_params;
+
+/* page_indices: the blocks of all sequences one after another.
+ *   n[r] = ceil(seq_lens[r] / block_size), indptr[0] = 0, indptr[r + 1] = indptr[r] + n[r]
+ *   indices[indptr[r] + c] = table[r][c] for c < n[r], -1 behind the last one
+ *   last_page_len[r] = (seq_lens[r] - 1) mod block_size + 1, 0 for a sequence without rows. */
+typedef struct as_page_indices_params {
+  as_params_head head;
+  as_tensor table;         /* in  i32 [R,C] */
+  as_tensor seq_lens;      /* in  i32 [R] */
+  as_tensor indptr;        /* out i32 [R+1] */
+  as_tensor indices;       /* out i32 [P], P at least the sum of n */
+  as_tensor last_page_len; /* out i32 [R] */
+  int32_t block_size;
+  int32_t reserved;
+} as_page_indices_params;
+
+/* compact_tables: the blocks that a table still has, in their order. Of the first lens[r] entries
+ * of a row those that are negative or null_block are left out: what fell out of a window, say.
+ *   compact[r][k] = table[r][columns[r][k]], columns ascending; both -1 from kept[r] on.
+ * Row i of block k of the compact row is position columns[r][k] * block size + i. */
+typedef struct as_compact_tables_params {
+  as_params_head head;
+  as_tensor table;    /* in  i32 [R,C] */
+  as_tensor lens;     /* in  i32 [R] */
+  as_tensor compact;  /* out i32 [R,C] */
+  as_tensor columns;  /* out i32 [R,C] */
+  as_tensor kept;     /* out i32 [R] */
+  int32_t null_block; /* negative: only negative entries are holes */
+  int32_t reserved;
+} as_compact_tables_params;
+
+/* pad_rows: rows of different length as a rectangle: rows[r][c] = values[starts[r] + c] for
+ * c < starts[r + 1] - starts[r], else pad. Of indptr and indices it makes a block table. */
+typedef struct as_pad_rows_params {
+  as_params_head head;
+  as_tensor values; /* in  i32 [N] */
+  as_tensor starts; /* in  i32 [R+1] ascending, 0 to N */
+  as_tensor rows;   /* out i32 [R,C] */
+  int32_t pad;
+  int32_t reserved;
+} as_pad_rows_params;
 
 #ifdef __cplusplus
 }

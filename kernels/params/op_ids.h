@@ -87,7 +87,11 @@
   ENTRY(AS_OP_COPY_BLOCKS, 1002, as_copy_blocks_params, copy_blocks) \
   ENTRY(AS_OP_WORKSPACE_ATTENTION, 1003, as_workspace_attention_params, workspace_attention) \
   ENTRY(AS_OP_INVERSE_ROPE_QUANTISE, 1004, as_inverse_rope_quantise_params, inverse_rope_quantise) \
-  ENTRY(AS_OP_FP8_LINEAR, 1005, as_fp8_linear_params, fp8_linear)
+  ENTRY(AS_OP_FP8_LINEAR, 1005, as_fp8_linear_params, fp8_linear) \
+  ENTRY(AS_OP_SEQUENCE_TABLE, 1006, as_sequence_table_params, sequence_table) \
+  ENTRY(AS_OP_PAGE_INDICES, 1007, as_page_indices_params, page_indices) \
+  ENTRY(AS_OP_COMPACT_TABLES, 1008, as_compact_tables_params, compact_tables) \
+  ENTRY(AS_OP_PAD_ROWS, 1009, as_pad_rows_params, pad_rows)
 
 #define AS_OP_NUMBER(id, number, params, function) id = (number),
 typedef enum as_op_id {

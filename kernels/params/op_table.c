@@ -491,6 +491,50 @@ static const as_tap_info kFp8Linear[] = {
     OUT(as_fp8_linear_params, y, "T,out", "bf16|f32", "dense"),
 };
 
+static const as_tap_info kSequenceTable[] = {
+    IN(as_sequence_table_params, query_lens, "sequences", "i32"),
+    IN(as_sequence_table_params, computed, "sequences", "i32"),
+    OUT(as_sequence_table_params, cu_seqlens, "sequences+1", "i32", "exact"),
+    OUT(as_sequence_table_params, seq_lens, "sequences", "i32", "exact"),
+    OUT(as_sequence_table_params, blocks, "sequences,columns", "i32", "exact"),
+    OUT(as_sequence_table_params, token_to_seq, "tokens", "i32", "exact"),
+    OUT(as_sequence_table_params, positions, "tokens", "i64", "exact"),
+};
+static const as_param_info kSequenceTableFields[] = {
+    INTEGER(as_sequence_table_params, block_size),
+};
+
+static const as_tap_info kPageIndices[] = {
+    IN(as_page_indices_params, table, "sequences,columns", "i32"),
+    IN(as_page_indices_params, seq_lens, "sequences", "i32"),
+    OUT(as_page_indices_params, indptr, "sequences+1", "i32", "exact"),
+    OUT(as_page_indices_params, indices, "pages", "i32", "exact"),
+    OUT(as_page_indices_params, last_page_len, "sequences", "i32", "exact"),
+};
+static const as_param_info kPageIndicesFields[] = {
+    INTEGER(as_page_indices_params, block_size),
+};
+
+static const as_tap_info kCompactTables[] = {
+    IN(as_compact_tables_params, table, "sequences,columns", "i32"),
+    IN(as_compact_tables_params, lens, "sequences", "i32"),
+    OUT(as_compact_tables_params, compact, "sequences,columns", "i32", "exact"),
+    OUT(as_compact_tables_params, columns, "sequences,columns", "i32", "exact"),
+    OUT(as_compact_tables_params, kept, "sequences", "i32", "exact"),
+};
+static const as_param_info kCompactTablesFields[] = {
+    INTEGER(as_compact_tables_params, null_block),
+};
+
+static const as_tap_info kPadRows[] = {
+    IN(as_pad_rows_params, values, "values", "i32"),
+    IN(as_pad_rows_params, starts, "sequences+1", "i32"),
+    OUT(as_pad_rows_params, rows, "sequences,columns", "i32", "exact"),
+};
+static const as_param_info kPadRowsFields[] = {
+    INTEGER(as_pad_rows_params, pad),
+};
+
 /* The struct of each op: AS_OP_WO_B_struct. */
 #define NAME_STRUCT(id, number, params, function) typedef params id##_struct;
 AS_FOR_EACH_DECISION(NAME_STRUCT)
@@ -678,6 +722,15 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        kInverseRopeQuantise, FIELDS(kInverseRopeQuantiseFields)),
     OP(AS_OP_FP8_LINEAR, "fp8_linear", "Projection of FP8 inputs with block scales.", HELPER,
        PROJECTION, 448, kFp8Linear, NO_FIELDS),
+    OP(AS_OP_SEQUENCE_TABLE, "sequence_table",
+       "Starts, lengths, blocks, owners and positions of a batch of sequences.", HELPER, METADATA,
+       632, kSequenceTable, FIELDS(kSequenceTableFields)),
+    OP(AS_OP_PAGE_INDICES, "page_indices", "Blocks of all sequences one after another.", HELPER,
+       METADATA, 456, kPageIndices, FIELDS(kPageIndicesFields)),
+    OP(AS_OP_COMPACT_TABLES, "compact_tables", "Block tables without their holes.", HELPER,
+       METADATA, 456, kCompactTables, FIELDS(kCompactTablesFields)),
+    OP(AS_OP_PAD_ROWS, "pad_rows", "Rows of different length as a rectangle.", HELPER, METADATA,
+       280, kPadRows, FIELDS(kPadRowsFields)),
 };
 
 const as_op_info* as_op_at(int32_t index) {

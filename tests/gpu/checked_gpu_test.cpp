@@ -105,6 +105,21 @@ TEST_F(GpuChecked, StopsAtARowOrBlockThatIsNotThere) {
     });
   };
   EXPECT_EXIT(copy(4), testing::ExitedWithCode(kStopped), "GPU");
+  const auto pages = [&](std::int32_t length) {
+    auto p = helper_params<as_page_indices_params>();
+    p.table = memory.ints({5, 6}, {1, 2});
+    p.seq_lens = memory.ints({length}, {1});
+    p.indptr = memory.make(AS_I32, {2});
+    p.indices = memory.make(AS_I32, {4});
+    p.last_page_len = memory.make(AS_I32, {1});
+    p.block_size = 16;
+    run_and_leave([&](as_error* error) {
+      const int op = AS_OP_PAGE_INDICES;
+      return device_lane().ops[op](&p, nullptr, error);
+    });
+  };
+  EXPECT_EXIT(pages(33), testing::ExitedWithCode(kStopped), "GPU");
+  EXPECT_EXIT(pages(32), testing::ExitedWithCode(1), "status 0");
 }
 
 }  // namespace

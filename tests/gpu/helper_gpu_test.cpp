@@ -43,6 +43,10 @@ AS_CHECKS(GpuGatherRows, GatherCase, check_gather, gather_cases());
 AS_CHECKS(GpuWorkspaceAttention, WorkspaceCase, check_workspace, workspace_cases());
 AS_CHECKS(GpuInverseRopeQuantise, TurnCase, check_turn, turn_cases());
 AS_CHECKS(GpuFp8Linear, Fp8Case, check_fp8, fp8_cases());
+AS_CHECKS(GpuSequenceTable, TableCase, check_sequence_table, table_cases());
+AS_CHECKS(GpuPageIndices, TableCase, check_page_indices, table_cases());
+AS_CHECKS(GpuCompactTables, TableCase, check_compact_tables, table_cases());
+AS_CHECKS(GpuPadRows, TableCase, check_pad_rows, table_cases());
 #undef AS_CHECKS
 
 // Host blocks must be pinned: the check's pools lie on the GPU.

@@ -66,12 +66,26 @@ std::vector<WorkspaceCase> workspace_cases();
 std::vector<TurnCase> turn_cases();
 std::vector<Fp8Case> fp8_cases();
 
+// Tables and lists of a batch: most of a sequence's rows are columns x block_size; `room` behind
+// the end of lists.
+struct TableCase {
+  std::string name;
+  std::int64_t sequences = 1, block_size = 16, columns = 1;
+  std::int64_t room = 0, pad = 0;
+};
+Report check_sequence_table(const Lane& lane, const TableCase& c);
+Report check_page_indices(const Lane& lane, const TableCase& c);
+Report check_compact_tables(const Lane& lane, const TableCase& c);
+Report check_pad_rows(const Lane& lane, const TableCase& c);
+std::vector<TableCase> table_cases();
+
 inline void PrintTo(const MergeCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const GatherCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const CopyCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const WorkspaceCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const TurnCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const Fp8Case& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const TableCase& c, std::ostream* out) { *out << c.name; }
 
 // Calls a helper op; a refusal goes into the report.
 template <class Params>
