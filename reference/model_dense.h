@@ -15,6 +15,7 @@ struct DenseNumbers {
   double norm_eps = 1e-6;
   double scale = 0;                   // of scores
   double soft_cap = 0;                // of scores behind it, 0 = none
+  double alibi_bias_max = 0;          // exponent of the smallest slope of ALiBi, 0 = none
   std::vector<double> rope_thetas;    // by running layer, 0 = nothing is rotated
   std::vector<std::int64_t> windows;  // by running layer: tokens seen, the own one too; 0 = all
   std::vector<std::int64_t> chunks;   // by running layer: tokens of a chunk; 0 = none, or empty

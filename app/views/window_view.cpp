@@ -120,6 +120,27 @@ std::string chunk_sentence(const WindowView& view, std::int64_t position, const 
                      one ? "was" : "were", one ? "its chunk" : "their chunks");
 }
 
+// "ALiBi takes 0.25 off a score of head 3 for each token between." Of all heads: from the least to
+// the most. Empty where the layer has no such bias.
+std::string alibi_sentence(const OpTrace* op, int head) {
+  const TapCopy* slopes = op == nullptr ? nullptr : op->tap("alibi_slopes");
+  if (slopes == nullptr || slopes->value.shape[0] <= std::max(head, 0)) return {};
+  const auto slope = [&](std::int64_t h) {
+    return static_cast<double>(*at<float>(slopes->value, h));
+  };
+  if (head >= 0) {
+    return fmt::format(" ALiBi takes {} off a score of head {} for each token between.",
+                       format_number(slope(head)), head);
+  }
+  double least = slope(0), most = slope(0);
+  for (std::int64_t h = 1; h < slopes->value.shape[0]; ++h) {
+    least = std::min(least, slope(h));
+    most = std::max(most, slope(h));
+  }
+  return fmt::format(" ALiBi takes {} to {} off a score for each token between.",
+                     format_number(least), format_number(most));
+}
+
 }  // namespace
 
 WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer,
@@ -190,7 +211,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   }
   const std::string group = info.layout.groups[static_cast<std::size_t>(spec->group)].name;
   if (chunked) {
-    view.sentence = chunk_sentence(view, position, group, blocks);
+    view.sentence = chunk_sentence(view, position, group, blocks) + alibi_sentence(op, head);
     return view;
   }
   view.sentence =
@@ -207,6 +228,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     view.sentence +=
         fmt::format(" {} of its {} slots are not there yet.", view.window - length, view.window);
   }
+  view.sentence += alibi_sentence(op, head);
   return view;
 }
 

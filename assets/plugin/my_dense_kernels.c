@@ -147,6 +147,10 @@ static void attend(const as_paged_attention_params* p, int64_t t, int64_t h, dou
     for (d = 0; d < size; ++d) dot += (double)wide(*at3(&p->q, t, h, d)) * wide(key[d]);
     dot *= p->scale;
     if (p->soft_cap > 0) dot = p->soft_cap * tanh(dot / p->soft_cap);
+    if (p->alibi_slopes.data != NULL) { /* a bias by distance */
+      const float slope = ((const float*)p->alibi_slopes.data)[h * p->alibi_slopes.stride[0]];
+      dot -= (double)slope * (double)(at > i ? at - i : i - at);
+    }
     logits[i] = dot;
     if (dot > largest) largest = dot;
   }

@@ -143,6 +143,7 @@ AttentionRequest attention_request(const ModelConfig& config) {
     if (request.windowed > 0) request.window = *std::ranges::max_element(windows);
     request.soft_cap = config.dense.soft_cap;
     request.sinks = config.dense.sinks;
+    request.alibi = config.dense.alibi_bias_max > 0;
     return request;
   }
   request.mla = true;

@@ -225,6 +225,7 @@ void fields(V& v, DenseAttention& d) {
   v("tied", d.tied);
   v.later("chunks", d.chunks);
   v.later("unrotated", d.unrotated);
+  v.later("alibi_bias_max", d.alibi_bias_max);
 }
 
 template <class V>

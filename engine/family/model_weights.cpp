@@ -26,6 +26,7 @@ Weight allocate(const WeightSpec& spec, bool fp8) {
     w.fp8 = allocate_fp8(spec.shape);
   } else if (spec.dtype == AS_F32) {
     w.f32 = Buffer<float>(spec.shape);
+    std::ranges::copy(spec.given, w.f32.data());
   } else {
     w.bf16 = Buffer<bf16_t>(spec.shape);
   }
@@ -139,7 +140,8 @@ bool has_weight(const ModelConfig& config, std::string_view name) {
 
 std::int64_t parameter_count(const ModelConfig& config) {
   std::int64_t total = 0;
-  for_each(specs_of(config), [&](const WeightSpec& spec) { total += spec.size(); });
+  for_each(specs_of(config),
+           [&](const WeightSpec& spec) { total += spec.given.empty() ? spec.size() : 0; });
   return total;
 }
 

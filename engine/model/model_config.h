@@ -72,6 +72,7 @@ struct DenseAttention {
   double local_rope_theta = 0;   // of layers with a window; 0 = rope_theta
   double scale = 0;              // of scores; 0 = head_dim^-0.5
   double soft_cap = 0;           // of scores, 0 = none
+  double alibi_bias_max = 0;     // of ALiBi's slopes, mostly 8 (dense_slopes); 0 = no ALiBi
   bool qk_norm = false;          // RMS norms of the heads of queries and keys
   bool weight_plus_one = false;  // norms multiply by 1 + w
   bool sinks = false;            // a logit a head that takes mass and gives nothing

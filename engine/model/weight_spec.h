@@ -40,6 +40,8 @@ struct WeightSpec {
   std::int32_t dtype = AS_BF16;     // or AS_F32
   bool in_blocks = false;           // published in FP8 with a scale per 128 x 128
   bool projection = false;          // e4m3 codes where the switch `projections` says fp8
+  // Values (fp32) that follow from the model's numbers: in no file (no parts), no parameters.
+  std::vector<float> given = {};
 
   std::int64_t size() const {
     std::int64_t n = 1;

@@ -120,7 +120,7 @@ class Worker {
       const I64 first = std::max(tile, from), end = std::min(tile + kTile, to);
       score(b, kv_head, first, end);
       load_values(b, kv_head, first, end);
-      add(b, first, end, state);
+      add(b, kv_head, first, end, state);
     }
   }
 
@@ -250,7 +250,7 @@ class Worker {
 
   // The tile's rows into the state: all queries at once where they see the same rows of it, else
   // token by token.
-  void add(const Block& b, I64 first, I64 end, State& state) {
+  void add(const Block& b, I64 kv_head, I64 first, I64 end, State& state) {
     bool alike = true;
     for (I64 t = 0; t < b.count && alike; ++t) {
       const SeenRows seen = seen_rows(p_, b.first + t, b.request);
@@ -263,7 +263,7 @@ class Worker {
       const I64 to = alike ? end : std::min(end, seen.end);
       if (from >= to) continue;
       for (I64 i = query; i < query + queries; ++i) {
-        soften(scores_.data() + i * kTile + from - first, to - from, state, i);
+        soften(b, kv_head, from, scores_.data() + i * kTile + from - first, to - from, state, i);
       }
       simd_.gemm_add(scores_.data() + query * kTile + from - first, kTile, queries,
                      values_.data() + (from - first) * s_.stride_v, s_.stride_v, to - from,
@@ -271,14 +271,22 @@ class Worker {
     }
   }
 
-  // Scores of one query become weights relative to its maximum so far.
-  void soften(float* scores, I64 n, State& state, I64 query) {
+  // Scores of one query with rows first .. first + n - 1 become weights relative to its maximum so
+  // far.
+  void soften(const Block& b, I64 kv_head, I64 first, float* scores, I64 n, State& state,
+              I64 query) {
     const auto k = static_cast<std::size_t>(query);
     float best = simd_.scale_max(scores, n, static_cast<float>(p_.scale));
-    if (p_.soft_cap > 0) {
-      simd_.soft_cap(scores, n, static_cast<float>(p_.soft_cap));
-      best = simd_.scale_max(scores, n, 1.0f);
+    if (p_.soft_cap > 0) simd_.soft_cap(scores, n, static_cast<float>(p_.soft_cap));
+    if (present(p_.alibi_slopes)) {
+      const I64 h = kv_head * s_.group + b.heads_first + query % b.heads;
+      const I64 position = *at<std::int64_t>(p_.positions, b.first + query / b.heads);
+      const float slope = *at<float>(p_.alibi_slopes, h);
+      for (I64 i = 0; i < n; ++i) {
+        scores[i] -= slope * static_cast<float>(std::abs(position - first - i));
+      }
     }
+    if (p_.soft_cap > 0 || present(p_.alibi_slopes)) best = simd_.scale_max(scores, n, 1.0f);
     best = std::max(state.max[k], best);
     if (best > state.max[k]) {
       const double old = std::exp(static_cast<double>(state.max[k]) - static_cast<double>(best));

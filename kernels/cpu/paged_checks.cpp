@@ -39,6 +39,17 @@ bool check_rope(const as_rope_kv_insert_params& p, I64 size, bool values, Check&
   return true;
 }
 
+// 0 * inf, of the token's own row, is no number.
+bool check_slopes(const as_paged_attention_params& p, Check& check) {
+  for (I64 h = 0; present(p.alibi_slopes) && h < p.alibi_slopes.shape[0]; ++h) {
+    const float slope = *at<float>(p.alibi_slopes, h);
+    if (std::isfinite(slope)) continue;
+    return check.fail("alibi_slopes[%lld] is %g; slopes must be finite", static_cast<Longs>(h),
+                      static_cast<double>(slope));
+  }
+  return true;
+}
+
 // The rows that any token of a request sees lie in its blocks, and these in both caches.
 bool check_blocks(const as_paged_attention_params& p, I64 token, I64 r, SeenRows seen,
                   Check& check) {
@@ -148,6 +159,7 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
       !check.tensor("positions", p.positions, AS_I64, {tokens}) ||
       !check.tensor("seq_lens", p.seq_lens, AS_I32, {p.table.shape[0]}) ||
       !check.optional("sinks", p.sinks, AS_F32, {heads}) ||
+      !check.optional("alibi_slopes", p.alibi_slopes, AS_F32, {heads}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !check.range("causal", p.causal, 0, 1) || !check.range("window", p.window, 0, INT32_MAX) ||
       !check.range("chunk", p.chunk, 0, INT32_MAX) ||
@@ -174,7 +186,7 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
         "scale is %g, soft_cap %g; both must be finite fp32 numbers, soft_cap 0 or at least %g",
         p.scale, p.soft_cap, kLeast);
   }
-  return !values || check_values(p, check);
+  return !values || (check_slopes(p, check) && check_values(p, check));
 }
 
 }  // namespace attnscope::cpu

@@ -107,10 +107,10 @@ __global__ void __launch_bounds__(32 * kHeads)
   __syncwarp();
 
   const I64 request = *at<std::int32_t>(p.token_to_req, t);
-  I64 first = 0, end = 0;
+  I64 first = 0, end = 0, position = 0;
   if (request >= 0) {
     AS_DEVICE_CHECK(request < p.table.shape[0]);
-    const I64 position = *at<std::int64_t>(p.positions, t);
+    position = *at<std::int64_t>(p.positions, t);
     end = *at<std::int32_t>(p.seq_lens, request);
     if (p.causal != 0) end = min(end, position + 1);
     first = first_seen(p, position);
@@ -127,6 +127,7 @@ __global__ void __launch_bounds__(32 * kHeads)
 #pragma unroll
   for (int i = 0; i < kPart; ++i) values[i] = 0.0f;
   const auto scale = static_cast<float>(p.scale), cap = static_cast<float>(p.soft_cap);
+  const float slope = present(p.alibi_slopes) ? *at<float>(p.alibi_slopes, h) : 0.0f;
   for (I64 tile = first; tile < end; tile += 32) {
     const I64 row = tile + threadIdx.x;
     const bool mine = row < end;
@@ -134,6 +135,8 @@ __global__ void __launch_bounds__(32 * kHeads)
     if (mine) {
       score = dot<vectors>(q, row_of(p, n, n.k, request, row, g), size, n.k.f16) * scale;
       if (cap > 0.0f) score = cap * tanhf(score / cap);
+      if (slope != 0.0f)
+        score -= slope * static_cast<float>(position > row ? position - row : row - position);
     }
     const float larger = fmaxf(best, warp_max(score));
     const float shift = larger == minus_infinity() ? 0.0f : larger;

@@ -291,6 +291,7 @@ static const as_tap_info kPagedAttention[] = {
     IN(as_paged_attention_params, positions, "T", "i64"),
     IN(as_paged_attention_params, seq_lens, "R", "i32"),
     IN(as_paged_attention_params, sinks, "H", "f32"),
+    IN(as_paged_attention_params, alibi_slopes, "H", "f32"),
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };
@@ -661,8 +662,8 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        "Norm and RoPE of queries and keys; keys and values into their caches.", DENSE, ROW_WRITE,
        1160, kRopeKvInsert, FIELDS(kRopeKvInsertFields)),
     OP(AS_OP_PAGED_ATTENTION, "paged_attention",
-       "Attention over the pages of a request: causal, window, soft cap, sink.", DENSE, ATTENTION,
-       952, kPagedAttention, FIELDS(kPagedAttentionFields)),
+       "Attention over the pages of a request: causal, window, soft cap, ALiBi, sink.", DENSE,
+       ATTENTION, 952, kPagedAttention, FIELDS(kPagedAttentionFields)),
     OP(AS_OP_Q_PROJ, "q_proj", "Queries of all heads.", DENSE, PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_K_PROJ, "k_proj", "Keys of all KV heads.", DENSE, PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_V_PROJ, "v_proj", "Values of all KV heads.", DENSE, PROJECTION, 360, kLinear,

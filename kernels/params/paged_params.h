@@ -88,6 +88,7 @@ typedef struct as_local_batch_params {
  *                                                      (left, right) windows left is window - 1
  *           chunk > 0: not before p / chunk * chunk   the chunk that p lies in
  *   l_i = scale * q . k_i;  with soft_cap > 0: l_i = soft_cap * tanh(l_i / soft_cap)
+ *   with alibi_slopes: l_i = l_i - alibi_slopes[h] * |p - i|  (behind scale and cap)
  *   o = sum e^l_i v_i / (sum e^l_i + e^sink_h), without sinks no such term
  *   lse = ln sum e^l_i, WITHOUT the sink
  * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window or a chunk needs causal.
@@ -116,6 +117,7 @@ typedef struct as_paged_attention_params {
   int32_t chunk; /* 0: no chunks, also where the call is of sequences that end with theirs
                     (local_batch) */
   int32_t reserved_too;
+  as_tensor alibi_slopes; /* in  f32 [H], optional: finite */
 } as_paged_attention_params;
 
 #define AS_MAX_HEAD_SIZE 512 /* of either op, keys or values */

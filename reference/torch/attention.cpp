@@ -67,6 +67,7 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   Tensor l = by_token(numbers.product(by_kv_head(a.q.narrow(0, first, n)), k.permute({1, 2, 0})));
   l.mul_(a.scale);
   if (a.soft_cap > 0) l.div_(a.soft_cap).tanh_().mul_(a.soft_cap);
+  if (a.bias) l.add_(a.bias(used, first, n));
   if (n > 1) l.masked_fill_(counts.eq(0), -kInfinity);  // one token lists all
   Tensor most = U > 0 ? l.amax(2, true) : at::zeros({n, H, 1}, l.options());
   most.masked_fill_(most.eq(-kInfinity), 0);

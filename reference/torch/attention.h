@@ -21,6 +21,9 @@ struct Attention {
   std::function<std::pair<Tensor, Tensor>(const Tensor& rows)> load;
   double empty_lse;  // of a token that sees nothing
   as_tensor o, lse;  // out [T,H,V], [T,H]
+  // What is added to scores behind scale and cap, of tokens first .. first + n - 1 and rows [U]:
+  // [n,H,U]. Empty: nothing.
+  std::function<Tensor(const Tensor& rows, std::int64_t first, std::int64_t n)> bias = {};
 };
 
 void attend(const Attention& a, const Numbers& numbers);

@@ -122,12 +122,25 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     check_indices(slots.masked_fill(seen.logical_not(), 0), k_cache.size(), "k_cache", begin);
     return slots.masked_fill(seen.logical_not(), -1);
   };
+  // -slope * |position - place of the row in the token's request|, [n,H,U]. Rows of other requests
+  // get one too and are not listed.
+  const Tensor slopes = present(p.alibi_slopes) ? floats(p.alibi_slopes, "alibi_slopes", {heads})
+                                                : at::zeros({heads}, q.options());
+  const auto alibi = [&](const Tensor& rows, std::int64_t begin, std::int64_t n) {
+    const Tensor r = requests.narrow(0, begin, n).clamp_min(0);
+    const Tensor start = table.index_select(0, r).select(1, 0).unsqueeze(1);
+    const Tensor place = rows.unsqueeze(0) - start;  // [n,U]
+    const Tensor apart = (positions.narrow(0, begin, n).unsqueeze(1) - place).abs();
+    return apart.to(q.options()).unsqueeze(1).mul(slopes.view({1, heads, 1})).neg();
+  };
   const auto load = [&](const Tensor& rows) {
     return std::make_pair(k_cache.load(rows).view({rows.numel(), kv_heads, size}),
                           v_cache.load(rows).view({rows.numel(), kv_heads, size_v}));
   };
-  attend({q, p.scale, p.soft_cap, sinks, list, k_cache.size(), load, kMinusInfinity, p.o, p.lse},
-         Numbers(precision));
+  Attention a = {q,    p.scale,        p.soft_cap, sinks, list, k_cache.size(),
+                 load, kMinusInfinity, p.o,        p.lse};
+  if (present(p.alibi_slopes)) a.bias = alibi;
+  attend(a, Numbers(precision));
 }
 
 }  // namespace attnscope::reference

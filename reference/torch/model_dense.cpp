@@ -20,6 +20,7 @@ using at::Tensor;
 
 constexpr std::int64_t kBlock = 32;  // tokens at a time in attention
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr const char* kSlopes = "alibi_slopes";  // beside the weights: no file has them
 
 // [begin, end)
 Tensor counted(std::int64_t begin, std::int64_t end) {
@@ -161,6 +162,10 @@ class Model {
     if (n_.soft_cap > 0) l = (l / n_.soft_cap).tanh() * n_.soft_cap;
     const Tensor t = counted(now, now + T).unsqueeze(1);
     const Tensor key = counted(0, now + T);
+    if (n_.alibi_bias_max > 0) {
+      const Tensor behind = (key - t).to(at::kDouble).view({1, T, 1, now + T});  // 0 or less
+      l = l.view({G, T, H / G, -1}) + behind * weight(kSlopes).view({G, 1, H / G, 1});
+    }
     Tensor seen = key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
     // Keys of the same chunk are as many whole chunks behind the first token.
@@ -222,7 +227,18 @@ class Model {
   }
   const Tensor& weight(const std::string& name) const { return weights_.at(name); }
 
+  // Those of the next power of two of heads: every second one first, then what is left.
+  Tensor slopes() const {
+    std::int64_t n = 1;
+    while (n < n_.heads) n *= 2;
+    const Tensor all = (at::arange(1, n + 1, at::kDouble) * (-n_.alibi_bias_max / n)).exp2();
+    const Tensor order =
+        n == n_.heads ? all : at::cat({all.slice(0, 1, n, 2), all.slice(0, 0, n, 2)});
+    return order.slice(0, 0, n_.heads).to(at::kFloat).to(at::kDouble);
+  }
+
   void read(const TensorSource& source) {
+    if (n_.alibi_bias_max > 0) weights_[kSlopes] = slopes().to(torch_device());
     const std::int64_t q = n_.heads * n_.head_dim, kv = n_.kv_heads * n_.head_dim;
     add(source, "model.embed_tokens.weight", {kModelTokens, n_.hidden});
     add(source, "model.norm.weight", {n_.hidden});

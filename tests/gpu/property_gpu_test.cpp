@@ -421,7 +421,11 @@ std::vector<PagedCase> paged_cases() {
       {"values_narrower", {120}, 2, 4, 2, 192, 128, 64},
       {"largest_heads", {66}, 2, 2, 1, 512, 512, 16},
       {"long", {9000}, 1, 4, 1, 64, 64, 64},
+      {"alibi_not_causal", {70, 5}, 70, 12, 4, 64, 64, 16, AS_RECORD_BF16, 0, 0},
+      {"alibi_cap_sinks", {130, 9}, 4, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 5.0, true},
+      {"alibi_window", {400}, 3, 8, 2, 64, 64, 8, AS_RECORD_BF16, 70, 1, 0, false, 8},
   };
+  for (PagedCase& c : cases) c.alibi = c.name.starts_with("alibi") ? 0.7f : 0.0f;
   int i = 0;
   for (std::int64_t size : {32, 64, 80, 96, 128, 256}) {
     for (std::int32_t rows : {1, 8, 16, 48}) {
@@ -441,6 +445,7 @@ std::vector<PagedCase> paged_cases() {
         c.local = c.chunk > 0 && i % 2 == 0;
         c.sinks = i % 4 == 3;
         c.splits = i % 6;
+        if (i % 7 == 4) c.alibi = 0.6f;
         cases.push_back(std::move(c));
         ++i;
       }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <map>
 
@@ -108,6 +109,21 @@ TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
          });
   expect("tiny-mqa", AS_OP_PAGED_ATTENTION, 2, "sinks", "it has no sinks",
          [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().sinks = no_tensor(); });
+  expect("tiny-alibi", AS_OP_PAGED_ATTENTION, 1, "alibi_slopes", "it has no alibi_slopes",
+         [](OpParams& p, const Given&) {
+           p.get<as_paged_attention_params>().alibi_slopes = no_tensor();
+         });
+  static float slopes[12];
+  expect("tiny-alibi", AS_OP_PAGED_ATTENTION, 1, "alibi_slopes", "1 of 12 values are others",
+         [&](OpParams& p, const Given& given) {
+           auto& attention = p.get<as_paged_attention_params>();
+           const as_tensor right = weights(given, 1, "alibi_slopes");
+           for (std::int64_t h = 0; h < 12; ++h) slopes[h] = *at<float>(right, h);
+           slopes[9] = std::nextafter(slopes[9], 1.0f);
+           attention.alibi_slopes = make_tensor(slopes, {12});
+         });
+  expect("tiny-alibi", AS_OP_PAGED_ATTENTION, 2, "scale", "is 0.25; the model's is 0.125",
+         [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().scale = 0.25; });
   // Numbers.
   expect("tiny-gemma", AS_OP_PAGED_ATTENTION, 5, "window", "is 32; the model's is 0",
          [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().window = 32; });

@@ -166,6 +166,7 @@ struct PagedCase {
   float q_scale = 1.0f;
   std::int32_t chunk = 0;  // tokens
   bool local = false;      // the lane is given the batch of chunks, references whole requests
+  float alibi = 0;  // slope of the first head; those behind have two thirds of the one before
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 

@@ -49,6 +49,13 @@ Report paged(const Lane& lane) {
   return check_paged_attention(lane, c);
 }
 
+// Slopes, distances, a scale that is not 1.
+Report alibi(const Lane& lane) {
+  PagedCase c{"mutants", {129, 300, 90}, 2, 8, 2};
+  c.alibi = 0.5f;
+  return check_paged_attention(lane, c);
+}
+
 Report chunks(const Lane& lane) {
   PagedCase c{"mutants", {129, 300, 90}, 70, 8, 2};
   c.chunk = 64;
@@ -111,6 +118,12 @@ const std::map<std::string, Trap>& traps() {
       {"mutant:splits_merged_base_2", {paged, "lse", {"o"}}},
       {"mutant:values_of_key_pages", {paged, "o", {}}},
       {"mutant:table_of_next_request", {paged, "o", {"lse"}}},
+      {"mutant:alibi_missing", {alibi, "o", {"lse"}}},
+      {"mutant:alibi_slope_of_next_head", {alibi, "o", {"lse"}}},
+      {"mutant:alibi_sign", {alibi, "o", {"lse"}}},
+      {"mutant:alibi_by_position", {alibi, "lse", {}}},
+      {"mutant:alibi_before_scale", {alibi, "o", {"lse"}}},
+      {"mutant:alibi_any_head_count", {alibi, "o", {"lse"}}},
       {"mutant:chunk_as_window", {chunks, "o", {"lse"}}},
       {"mutant:chunk_border_late",
        {local, "token_to_seq", {"local_positions", "local_query_start_loc"}}},

@@ -191,6 +191,13 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
     *at<float>(p.sinks, 0) = -kInfinity;
     if (c.heads > 2) *at<float>(p.sinks, 1) = kInfinity;
   }
+  if (c.alibi > 0) {
+    p.alibi_slopes = memory.make(AS_F32, {c.heads});
+    float slope = c.alibi;
+    for (std::int64_t h = 0; h < c.heads; ++h, slope *= 2.0f / 3.0f) {
+      *at<float>(p.alibi_slopes, h) = slope;
+    }
+  }
   p.o = memory.make(AS_BF16, {n, c.heads, c.size_v}, 5);
   p.lse = memory.make(AS_F32, {n, c.heads}, 1);
   p.scale = 1 / std::sqrt(static_cast<double>(c.size));
@@ -380,6 +387,37 @@ const PagedCase kPagedCases[] = {
     {"long", {9000}, 2, 2, 1, 32, 32, 64},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPagedCases),
+                         name_of<PagedCase>);
+
+// ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
+std::vector<PagedCase> alibi_cases() {
+  std::vector<PagedCase> cases(8, {"", {257, 1, 0, 90}, 3, 8, 2, 64, 64, 16});
+  cases[0].name = "alibi_alone";
+  cases[1].name = "alibi_window_cap_sink";
+  cases[1].window = 50;
+  cases[1].soft_cap = 3;
+  cases[1].sinks = true;
+  cases[2].name = "alibi_not_causal";
+  cases[2].causal = 0;
+  cases[3].name = "alibi_splits";
+  cases[3].splits = 5;
+  cases[4].name = "alibi_chunks_local";
+  cases[4].chunk = 32;
+  cases[4].local = true;
+  cases[5].name = "alibi_prefill_of_12_heads";
+  cases[5].queries = 90;
+  cases[5].heads = 12;
+  cases[5].kv_heads = 4;
+  cases[6].name = "alibi_far";
+  cases[6].lengths = {9000};
+  cases[6].queries = 2;
+  cases[7].name = "alibi_f16_one_head";
+  cases[7].heads = cases[7].kv_heads = 1;
+  cases[7].record = kF16Hnd;
+  for (PagedCase& c : cases) c.alibi = c.name == "alibi_far" ? 0.01f : 0.7f;
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Alibi, PagedAttentionProperty, testing::ValuesIn(alibi_cases()),
                          name_of<PagedCase>);
 
 std::string chunk_name(std::int32_t rows, std::int32_t chunk, std::int64_t queries, bool local) {

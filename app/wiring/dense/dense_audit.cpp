@@ -99,6 +99,7 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
       check("q_weight", n_.qk_norm ? p + "self_attn.q_norm.weight" : "");
       return check("k_weight", n_.qk_norm ? p + "self_attn.k_norm.weight" : "");
     case AS_OP_PAGED_ATTENTION:
+      check("alibi_slopes", n_.alibi_bias_max > 0 ? "alibi_slopes" : "");
       return check("sinks", n_.sinks ? p + "self_attn.sinks" : "");
     case AS_OP_FINAL_NORM:
       return check("weight", "model.norm.weight");

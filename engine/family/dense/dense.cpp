@@ -1,6 +1,8 @@
 #include "engine/family/dense/dense.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 namespace attnscope {
 namespace {
@@ -15,7 +17,7 @@ constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked"};
 constexpr PublishedModel kDenseModels[] = {
     {"LlamaForCausalLM", "llama"},        {"MistralForCausalLM", "mistral"},
     {"Qwen3ForCausalLM", "qwen3"},        {"Gemma3ForCausalLM", "gemma3_text"},
-    {"Llama4ForCausalLM", "llama4_text"},
+    {"Llama4ForCausalLM", "llama4_text"}, {"GptOssForCausalLM", "gpt_oss"},
 };
 
 constexpr NamedCache kDenseCaches[] = {{kKeyCache, "k", "keys"}, {kValueCache, "v", "values"}};
@@ -91,6 +93,17 @@ int dense_chunk(const ModelConfig& config) {
   int chunk = 0;
   for (int i = 0; i < config.num_layers(); ++i) chunk = std::max(chunk, dense_chunk(config, i));
   return chunk;
+}
+
+std::vector<float> dense_slopes(int heads, double bias_max) {
+  const auto whole = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h) {
+    const double share = h < whole ? static_cast<double>(h + 1) / whole
+                                   : static_cast<double>(2 * (h - whole) + 1) / (2 * whole);
+    slopes.push_back(static_cast<float>(std::exp2(-bias_max * share)));
+  }
+  return slopes;
 }
 
 as_rope dense_rope(const ModelConfig& config, int layer) {

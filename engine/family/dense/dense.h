@@ -1,6 +1,7 @@
-// Dense attention: MHA, GQA and MQA as in Llama, Mistral, Qwen3, Gemma 3 and Llama 4. Every token
-// sees all tokens before it, or those of a sliding window, or those of its own chunk, layer by
-// layer. K and V are caches of their own.
+// Dense attention: MHA, GQA and MQA as in Llama, Mistral, Qwen3, Gemma 3, Llama 4 and gpt-oss.
+// Every token sees all tokens before it, or those of a sliding window, or those of its own chunk,
+// layer by layer. Positions are turned into rotations, or into ALiBi's bias. K and V are caches of
+// their own.
 //
 // Of such a model the attention alone runs: h += attention(RMSNorm(h)) per layer, final norm, head,
 // greedy sampling. No MLP, no norms behind attention, no scaled embedding.
@@ -21,6 +22,10 @@ int dense_window(const ModelConfig& config, int layer);
 int dense_chunk(const ModelConfig& config, int layer);
 // The same of whichever layer that runs has chunks; 0 = none has.
 int dense_chunk(const ModelConfig& config);
+
+// ALiBi's slopes of the heads: with n the largest power of two that is at most `heads`, head h < n
+// has 2^(-bias_max (h + 1) / n); those behind have every second one of 2n heads, from the first on.
+std::vector<float> dense_slopes(int heads, double bias_max);
 
 // As the fields of Family.
 std::span<const FamilyPreset> dense_presets();

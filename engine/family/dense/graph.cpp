@@ -93,6 +93,7 @@ class GraphOfDense {
           .step("seq_lens", "seq_lens");
     }
     if (config_.dense.sinks) attention.weight("sinks", "sinks");
+    if (config_.dense.alibi_bias_max > 0) attention.weight("alibi_slopes", "alibi_slopes");
     attention.makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
         .makes("lse", lse_, AS_F32, {kStepTokens, heads});
     nodes.push_back(std::move(attention));

@@ -1,6 +1,7 @@
 // Hugging Face config.json of LlamaForCausalLM, MistralForCausalLM, Qwen3ForCausalLM,
-// Gemma3ForCausalLM and Llama4ForCausalLM: what says how attention is computed. Keys of MLPs and
-// the vocabulary are accepted and not used. What the format has no key for has one of its own here:
+// Gemma3ForCausalLM, Llama4ForCausalLM and GptOssForCausalLM: what says how attention is computed.
+// Keys of MLPs and the vocabulary are accepted and not used. What the format has no key for has one
+// of its own here:
 //   attnscope_block_size   tokens of a page, 16
 //   attnscope_rope_style   "neox" or "gptj"
 //   attnscope_sinks        whether attention has a sink a head: self_attn.sinks
@@ -35,7 +36,8 @@ std::string type_of_model(JsonObject& root) {
 }
 
 // What attention of this kind has not.
-void refuse_unsupported(JsonObject& root, bool llama4) {
+void refuse_unsupported(JsonObject& root, const std::string& type) {
+  const bool llama4 = type == "llama4_text";
   // Llama 4 has both where its file does not say otherwise.
   if (root.boolean("use_qk_norm", llama4)) {
     root.fail("use_qk_norm", "true is not supported",
@@ -45,8 +47,10 @@ void refuse_unsupported(JsonObject& root, bool llama4) {
     root.fail("attn_temperature_tuning", "true is not supported",
               "queries are not scaled by their position here; set it to false");
   }
-  if (root.boolean("attention_bias", false)) {
-    root.fail("attention_bias", "true is not supported", "projections have no bias here");
+  // gpt-oss has one where its file does not say otherwise.
+  if (root.boolean("attention_bias", type == "gpt_oss")) {
+    root.fail("attention_bias", "true is not supported",
+              "projections have no bias here; set it to false");
   }
   if (root.has("quantization_config")) {
     root.fail("quantization_config", "weights that are quantised are not supported",
@@ -134,10 +138,11 @@ void read_windows(JsonObject& root, const std::string& type, const std::vector<s
   }
 }
 
-// Which layers turn nothing: no_rope_layers has 0 for them. Llama 4 without that list: every
-// fourth (no_rope_layer_interval).
+// Which layers turn nothing: no_rope_layers has 0 for them. Without that list: with ALiBi all, of
+// Llama 4 every fourth (no_rope_layer_interval).
 void read_unrotated(JsonObject& root, bool llama4, ModelConfig& c) {
   const std::size_t layers = c.dense.windows.size();
+  const bool alibi = c.dense.alibi_bias_max > 0;
   const std::int64_t interval =
       root.integer("no_rope_layer_interval", 1, kMostDenseLayers, llama4 ? 4 : 0);
   std::vector<std::int64_t> turned;
@@ -147,7 +152,8 @@ void read_unrotated(JsonObject& root, bool llama4, ModelConfig& c) {
                      fmt::format("has {} entries for {} layers", turned.size(), layers),
                      "one entry a layer");
   }
-  if (turned.empty() && !llama4) return;
+  if (turned.empty() && alibi) c.dense.unrotated.assign(layers, 1);
+  if (turned.empty() && (alibi || !llama4)) return;
   for (std::size_t i = 0; i < layers; ++i) {
     const bool turns =
         turned.empty() ? (static_cast<std::int64_t>(i) + 1) % interval != 0 : turned[i] != 0;
@@ -172,6 +178,21 @@ void read_chunks(JsonObject& root, bool llama4, const std::vector<std::string>& 
     if (chunked) c.dense.chunks.resize(c.dense.windows.size(), 0);
     if (chunked) c.dense.chunks[i] = chunk;
   }
+}
+
+// A bias by distance: "alibi" as Falcon has it at the top and MPT in attn_config, whose
+// alibi_bias_max and softmax_scale come with it.
+void read_alibi(JsonObject& root, ModelConfig& c) {
+  const auto read = [&](JsonObject& from) {
+    const double most = from.number("alibi_bias_max", 1e-3, kLargest, 8);
+    if (from.boolean("alibi", false)) c.dense.alibi_bias_max = most;
+  };
+  read(root);
+  if (!root.has("attn_config")) return;
+  JsonObject attention = root.object("attn_config");
+  read(attention);
+  if (!attention.has("softmax_scale")) return;
+  c.dense.scale = attention.number("softmax_scale", 1e-9, kLargest);
 }
 
 // What each layer sees, and whether it rotates.
@@ -202,6 +223,7 @@ ModelConfig read_dense(JsonObject& root) {
   const int layers = int_of(root.integer("num_hidden_layers", 1, kMostDenseLayers));
   c.compress_ratios.assign(static_cast<std::size_t>(layers), 0);
   read_ropes(root, gemma, c);
+  read_alibi(root, c);
   read_layers(root, type, layers, c);
   DenseAttention& d = c.dense;
   d.qk_norm = gemma || type == "qwen3";
@@ -211,7 +233,10 @@ ModelConfig read_dense(JsonObject& root) {
   if (gemma) {
     d.scale = 1 / std::sqrt(root.number("query_pre_attn_scalar", 1e-6, kLargest, c.head_dim));
   }
-  d.sinks = root.boolean("attnscope_sinks", false);
+  if (root.has("attention_multiplier")) {
+    d.scale = root.number("attention_multiplier", 1e-9, kLargest);
+  }
+  d.sinks = root.boolean("attnscope_sinks", type == "gpt_oss");
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
   const char* style = type == "llama4_text" ? "gptj" : "neox";
   const bool pairs = root.choice("attnscope_rope_style", {"neox", "gptj"}, style) == "gptj";
@@ -224,7 +249,7 @@ ModelConfig read_dense(JsonObject& root) {
 Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file) {
   JsonReader reader(path);
   JsonObject root(reader, file);
-  refuse_unsupported(root, type_of_model(root) == "llama4_text");
+  refuse_unsupported(root, type_of_model(root));
   ModelConfig config = read_dense(root);
   if (!reader.ok()) return reader.error();
   return config;
@@ -235,14 +260,19 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   const bool gemma = d.weight_plus_one;
   const bool windows = std::ranges::any_of(d.windows, [](int n) { return n > 0; });
   const bool chunks = !d.chunks.empty(), llama4 = chunks && !gemma && !d.qk_norm;
+  const bool alibi = d.alibi_bias_max > 0, gptoss = windows && d.sinks && d.soft_cap == 0 && !alibi;
   const PublishedModel& model = dense().published[gemma       ? 3
                                                   : d.qk_norm ? 2
                                                   : llama4    ? 4
+                                                  : gptoss    ? 5
                                                   : windows   ? 1
                                                               : 0];
   nlohmann::ordered_json j;
+  if (alibi) j["alibi"] = true;
+  if (alibi) j["alibi_bias_max"] = d.alibi_bias_max;
   j["architectures"] = {model.architecture};
   j["attention_bias"] = false;
+  if (!gemma && d.scale > 0) j["attention_multiplier"] = d.scale;
   if (d.soft_cap > 0) j["attn_logit_softcapping"] = d.soft_cap;
   j["head_dim"] = c.head_dim;
   j["hidden_size"] = c.hidden;

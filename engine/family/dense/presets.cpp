@@ -79,6 +79,38 @@ ModelConfig dense_llama4() {
   return c;
 }
 
+// All layers with a window, which is no multiple of a page.
+ModelConfig dense_mistral() {
+  ModelConfig c = small_model("tiny-mistral", 4, 8, 2, 32);
+  c.window = 40;
+  c.dense.windows.assign(4, c.window);
+  c.rope_theta = 1e4;
+  c.rms_eps = 1e-5;
+  c.dense.tied = false;
+  return c;
+}
+
+// Windows of two pages and none in turn, and sinks; eight query heads on each KV head.
+ModelConfig dense_gptoss() {
+  ModelConfig c = small_model("tiny-gptoss", 4, 16, 2, 64);
+  c.window = 32;
+  c.dense.windows = {c.window, 0, c.window, 0};
+  c.rope_theta = 150000;
+  c.rms_eps = 1e-5;
+  c.dense.sinks = true;
+  c.dense.tied = false;
+  return c;
+}
+
+// ALiBi in the place of rotations, for heads that are no power of two; a scale of its own.
+ModelConfig dense_alibi() {
+  ModelConfig c = small_model("tiny-alibi", 3, 12, 4, 32);
+  c.dense.alibi_bias_max = 8;
+  c.dense.unrotated.assign(3, 1);
+  c.dense.scale = 0.125;
+  return c;
+}
+
 }  // namespace
 
 ModelConfig dense_example() {
@@ -87,15 +119,15 @@ ModelConfig dense_example() {
   c.dense.windows = {0, c.window, 0, 0};
   c.dense.chunks[1] = 0;
   c.dense.qk_norm = c.dense.sinks = c.dense.tied = true;
+  c.dense.alibi_bias_max = 8;
   return c;
 }
 
 std::span<const FamilyPreset> dense_presets() {
-  static constexpr FamilyPreset kPresets[] = {{"tiny-gemma", dense_gemma},
-                                              {"tiny-llama", dense_llama},
-                                              {"tiny-llama4", dense_llama4},
-                                              {"tiny-mha", dense_mha},
-                                              {"tiny-mqa", dense_mqa}};
+  static constexpr FamilyPreset kPresets[] = {
+      {"tiny-alibi", dense_alibi},     {"tiny-gemma", dense_gemma},   {"tiny-gptoss", dense_gptoss},
+      {"tiny-llama", dense_llama},     {"tiny-llama4", dense_llama4}, {"tiny-mha", dense_mha},
+      {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa}};
   return kPresets;
 }
 

@@ -95,6 +95,7 @@ Result<void> dense_validate(const ModelConfig& c, const nlohmann::json*) {
       {"rope_local_base_freq", d.local_rope_theta, 0, 1e12},
       {"attn_logit_softcapping", d.soft_cap, 0, 1e6},
       {"scale of scores", d.scale, 0, 1e6},
+      {"alibi_bias_max", d.alibi_bias_max, 0, 64},
       {"attnscope_block_size", double(d.block_tokens), 1, 1024},
       // fp32(position) is exact up to 2^24.
       {"max_position_embeddings", double(c.max_position), 1, 1 << 24},

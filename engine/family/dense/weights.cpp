@@ -5,6 +5,7 @@
 //   keys       gain 2.5, of k_norm where there is one, else of k_proj: logits of unrelated rows
 //   have
 //              a standard deviation of 2.5, a softmax that prefers some rows and still mixes.
+//   slopes     of ALiBi: follow from the number of heads (dense_slopes); no file has them.
 //   sinks      one stratum a head from 1 % to 90 % of the mass, shuffled.
 //   embedding, o_proj: as in the other families, so that the hidden state is attention output by
 //              far and greedy decoding does not repeat the last byte.
@@ -67,6 +68,7 @@ class WeightsOfDense {
     }
     if (config_.dense.sinks)
       sinks(attention + "sinks", std::max(dense_window(config_, i), dense_chunk(config_, i)));
+    if (config_.dense.alibi_bias_max > 0) slopes();
     matrix("o_proj", attention + "o_proj", {hidden, q}, fan_scale(kDenseOutputGain, q));
     return std::move(specs_);
   }
@@ -90,6 +92,18 @@ class WeightsOfDense {
     const double offset = config_.dense.weight_plus_one ? gain - 1 : gain;
     add(name, key, ".weight", {n},
         {WeightFill::Kind::kNormal, {}, gain * kDenseNormSpread, offset});
+  }
+
+  // Those of the rank's heads among all.
+  void slopes() {
+    const auto [size, rank] = config_.parallel;
+    const auto all = dense_slopes(config_.heads * size, config_.dense.alibi_bias_max);
+    WeightSpec& spec = specs_.emplace_back();
+    spec.name = "alibi_slopes";
+    spec.shape = {config_.heads};
+    spec.dtype = AS_F32;
+    const auto first = all.begin() + std::ptrdiff_t{config_.heads} * rank;
+    spec.given.assign(first, first + config_.heads);
   }
 
   void sinks(const std::string& key, int seen) {

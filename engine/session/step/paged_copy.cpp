@@ -86,6 +86,7 @@ class PagedWeights {
     const std::int64_t count = end - first, columns = out_.window;
     out_.window_len[to_size(i)] = static_cast<std::int32_t>(count);
     const std::int64_t per_head = out_.heads / as_cache_heads(&p_.k_cache);
+    const std::int64_t position = *at<std::int64_t>(p_.positions, token);
     std::int64_t* slots = out_.slots.data() + i * columns;
     std::vector<std::uint8_t> row(to_size(layout_.row));
     for (std::int64_t c = 0; c < count; ++c) {
@@ -100,6 +101,10 @@ class PagedWeights {
         }
         double logit = p_.scale * static_cast<double>(dot);
         if (p_.soft_cap > 0) logit = p_.soft_cap * std::tanh(logit / p_.soft_cap);
+        if (present(p_.alibi_slopes)) {
+          const auto apart = static_cast<double>(std::abs(position - (first + c)));
+          logit -= static_cast<double>(*at<float>(p_.alibi_slopes, h)) * apart;
+        }
         out_.logits[to_size((i * out_.heads + h) * columns + c)] = static_cast<float>(logit);
       }
     }

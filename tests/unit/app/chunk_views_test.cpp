@@ -163,5 +163,18 @@ TEST_F(ChunkViews, ReachIsOfModelsWithBoundedLayers) {
   EXPECT_TRUE(reach_view(*info_, 0, 30).rows.empty());
 }
 
+TEST_F(ChunkViews, WindowSaysWhatAlibiTakes) {
+  open("tiny-alibi", 2);
+  EXPECT_NE(
+      window(70).sentence.find("ALiBi takes 0.5 off a score of head 0 for each token between."),
+      std::string::npos)
+      << window(70).sentence;
+  const WindowView all = window_view(*info_, *step_, 0, step_->token_row(0, 70), -1);
+  EXPECT_NE(all.sentence.find("ALiBi takes 0.00390625 to 0.707"), std::string::npos)
+      << all.sentence;
+  open("tiny-llama", 2);
+  EXPECT_EQ(window(70).sentence.find("ALiBi"), std::string::npos);
+}
+
 }  // namespace chunk_views_test
 }  // namespace attnscope

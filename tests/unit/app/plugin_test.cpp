@@ -74,7 +74,8 @@ TEST_F(PluginTest, OnePluginForOneOpBesideAnother) {
 }
 
 TEST_F(PluginTest, TheExampleForDenseAttentionIsRight) {
-  for (const char* model : {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa", "tiny-llama4"}) {
+  for (const char* model :
+       {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa", "tiny-llama4", "tiny-alibi"}) {
     SCOPED_TRACE(model);
     const Outcome session = run(
         {"run", model, "--steps", "2", "--plugin", library("dense"), "--lane", "plugin:mydense"});

@@ -68,6 +68,8 @@ TEST_F(AttentionRequests, OfOurModels) {
   r = attention_request(*preset("tiny-mqa"));
   EXPECT_EQ(r.soft_cap, 20);
   EXPECT_TRUE(r.sinks);
+  EXPECT_FALSE(r.alibi);
+  EXPECT_TRUE(attention_request(*preset("tiny-alibi")).alibi);
   r = attention_request(*preset("tiny-llama"));
   EXPECT_EQ(r.window, 0);
   EXPECT_EQ(r.cache_dtype, "auto");

@@ -29,7 +29,8 @@ json llama() {
 }
 
 TEST_F(DenseFamily, WhatIsWrittenIsReadAgain) {
-  for (const char* name : {"tiny-llama", "tiny-gemma", "tiny-mha", "tiny-mqa", "tiny-llama4"}) {
+  for (const FamilyPreset& one : dense_presets()) {
+    const std::string name = one.name;
     SCOPED_TRACE(name);
     const ModelConfig c = *preset(name);
     EXPECT_TRUE(validate(c));
@@ -40,6 +41,9 @@ TEST_F(DenseFamily, WhatIsWrittenIsReadAgain) {
     EXPECT_EQ(again.dense.qk_norm, c.dense.qk_norm);
     EXPECT_EQ(again.dense.weight_plus_one, c.dense.weight_plus_one);
     EXPECT_EQ(again.dense.tied, c.dense.tied);
+    EXPECT_EQ(again.dense.sinks, c.dense.sinks);
+    EXPECT_EQ(again.dense.alibi_bias_max, c.dense.alibi_bias_max);
+    EXPECT_EQ(again.dense.unrotated, c.dense.unrotated);
     EXPECT_EQ(again.rope_dim, c.rope_dim);
     EXPECT_EQ(again.kv_heads, c.kv_heads);
   }
@@ -98,6 +102,11 @@ TEST_F(DenseFamily, RefusesWhatItCannotCompute) {
     return c;
   };
   refused(with("attention_bias", true), {"attention_bias"});
+  refused(with("alibi_bias_max", 0), {"alibi_bias_max"});
+  refused(with("attn_config", {{"alibi", "yes"}}), {"attn_config.alibi"});
+  json biased = with("architectures", {"GptOssForCausalLM"});
+  biased["model_type"] = "gpt_oss";
+  refused(biased, {"attention_bias", "set it to false"});
   refused(with("rope_scaling", {{"rope_type", "llama3"}, {"factor", 8}}),
           {"rope_scaling.rope_type", "llama3", "allowed: default"});
   refused(with("quantization_config", {{"quant_method", "fp8"}}), {"quantization_config"});
@@ -111,6 +120,76 @@ TEST_F(DenseFamily, RefusesWhatItCannotCompute) {
   windows["layer_types"] = std::vector<std::string>(16, "full_attention");
   windows["layer_types"][3] = "linear_attention";
   refused(windows, {"layer_types[3]", "linear_attention", "chunked_attention"});
+}
+
+// Sinks are part of the architecture; layers are as layer_types says.
+TEST_F(DenseFamily, ReadsGptOss) {
+  json file = llama();
+  file["architectures"] = {"GptOssForCausalLM"};
+  file["model_type"] = "gpt_oss";
+  file["attention_bias"] = false;
+  file["sliding_window"] = 128;
+  for (int i = 0; i < 16; ++i) {
+    file["layer_types"].push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+  }
+  const ModelConfig c = must(file);
+  EXPECT_TRUE(c.dense.sinks);
+  EXPECT_EQ(dense_window(c, 0), 128);
+  EXPECT_EQ(dense_window(c, 1), 0);
+  EXPECT_EQ(dense_write_config(c, false)["model_type"], "gpt_oss");
+}
+
+// With ALiBi nothing is rotated, but where the file says so.
+TEST_F(DenseFamily, ReadsAlibiAndAScaleOfItsOwn) {
+  json falcon = llama();
+  falcon["alibi"] = true;
+  ModelConfig c = must(falcon);
+  EXPECT_EQ(c.dense.alibi_bias_max, 8);
+  EXPECT_EQ(c.dense.unrotated, std::vector<int>(16, 1));
+  EXPECT_EQ(layer_rope(c, 3).base, 0);
+  falcon["no_rope_layers"] = std::vector<int>(16, 1);
+  EXPECT_EQ(layer_rope(must(falcon), 3).base, 500000);
+  json mpt = llama();
+  mpt["attn_config"] = {{"alibi", true}, {"alibi_bias_max", 16}, {"softmax_scale", 0.5}};
+  c = must(mpt);
+  EXPECT_EQ(c.dense.alibi_bias_max, 16);
+  EXPECT_EQ(c.dense.scale, 0.5);
+  mpt["attn_config"] = {{"alibi", false}};
+  EXPECT_EQ(must(mpt).dense.alibi_bias_max, 0);
+  json granite = llama();
+  granite["attention_multiplier"] = 0.0078125;
+  c = must(granite);
+  EXPECT_EQ(c.dense.scale, 0.0078125);
+  EXPECT_EQ(c.dense.alibi_bias_max, 0);
+  as_paged_attention_params p{};
+  dense_layer_numbers(AS_OP_PAGED_ATTENTION, 0, c, 16, &p);
+  EXPECT_EQ(p.scale, 0.0078125);
+}
+
+// Of 8 heads 1/2 to 1/256; of 12 those, then every second one of 16, from 2^-0.5 on.
+TEST_F(DenseFamily, SlopesFollowTheNumberOfHeads) {
+  const std::vector<float> eight = dense_slopes(8, 8), twelve = dense_slopes(12, 8);
+  for (int h = 0; h < 8; ++h) {
+    EXPECT_EQ(eight[to_size(h)], std::ldexp(1.0f, -h - 1));
+    EXPECT_EQ(twelve[to_size(h)], eight[to_size(h)]);
+  }
+  for (int h = 8; h < 12; ++h) {
+    EXPECT_EQ(twelve[to_size(h)], static_cast<float>(std::exp2(-0.5 - (h - 8))));
+  }
+  EXPECT_EQ(dense_slopes(1, 8), std::vector<float>{1.0f / 256});
+  EXPECT_EQ(dense_slopes(2, 16), (std::vector<float>{1.0f / 256, 1.0f / 65536}));
+  // A rank has those of its heads among all. They are no parameters and in no file.
+  ModelConfig rank = *preset("tiny-alibi");
+  rank.heads = 3;
+  rank.kv_heads = 1;
+  rank.parallel = {4, 3};
+  const Weights weights = allocate_weights(rank);
+  const Buffer<float>& own = weights.layers[0]["alibi_slopes"].f32;
+  ASSERT_EQ(own.size(), 3);
+  for (std::int64_t h = 0; h < 3; ++h) EXPECT_EQ(own.data()[h], twelve[to_size(h + 9)]);
+  ModelConfig without = *preset("tiny-alibi");
+  without.dense.alibi_bias_max = 0;
+  EXPECT_EQ(parameter_count(*preset("tiny-alibi")), parameter_count(without));
 }
 
 TEST_F(DenseFamily, CachesAreKeptByWindow) {

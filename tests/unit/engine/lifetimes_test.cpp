@@ -254,7 +254,8 @@ void expect_enough_on_streams(const ModelGraph& graph, const LayerGraph& part, i
 
 TEST(Lifetimes, AtEveryOpOfAFamilyTheLiveValuesAreThoseThatAreNeeded) {
   std::mt19937 random(1);
-  for (const std::string name : {"tiny", "tiny-llama", "tiny-gemma", "tiny-mqa", "tiny-llama4"}) {
+  for (const std::string name :
+       {"tiny", "tiny-llama", "tiny-gemma", "tiny-mqa", "tiny-llama4", "tiny-alibi"}) {
     const auto graph = model_graph(*preset(name));
     for (std::size_t i = 0; i < graph->layers.size(); ++i) {
       SCOPED_TRACE(name + " layer " + std::to_string(i));

@@ -243,6 +243,7 @@ TEST(OpGraph, WeightsOfTheFamiliesAreDealtOutByTheirHeadsAndGroups) {
                                               {"k_proj", Shard::kRows},
                                               {"v_proj", Shard::kRows},
                                               {"sinks", Shard::kRows},
+                                              {"alibi_slopes", Shard::kRows},
                                               {"o_proj", Shard::kColumns}};
   const std::map<std::string, Shard> mla = {
       {"q_b", Shard::kRows}, {"kv_b", Shard::kRows}, {"o_proj", Shard::kColumns}};
