@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Holds attention of dense models against Hugging Face's own modules.
 
-    dense_oracle.py [--program PATH] [--kinds llama,mistral,qwen3,gemma3_text] [--keep FOLDER]
+    dense_oracle.py [--program PATH] [--kinds llama,mistral,qwen3,gemma3_text,gpt_oss,bloom]
+                    [--keep FOLDER]
 
 Needs torch and transformers; kinds that the installed transformers has not are named and left out.
 For each kind it makes a small model with random weights, saves it as a checkpoint, has attnscope
 compute it (tap-export of ref.exact, in float64; run, in which ref.model and ref.exact agree within
 1e-9 of a row), and calls the attention modules of the same layers in float64 on the same inputs.
+Of BLOOM, whose norms and projections are others, it is the attention with ALiBi alone: its weights
+without their bias, under the names of Llama. gpt-oss is without its biases and YaRN.
 Exit code 1 where an output is off by more than 2e-6 of the largest value of its row.
 """
 
@@ -47,6 +50,19 @@ KINDS = {
         "Gemma3",
         dict(head_dim=32, sliding_window=16, num_hidden_layers=7, query_pre_attn_scalar=40),
     ),
+    "gpt_oss": (
+        "GptOss",
+        dict(
+            head_dim=16,
+            num_hidden_layers=4,
+            sliding_window=24,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            rope_parameters=dict(rope_type="default", rope_theta=150000.0),
+            num_local_experts=2,
+            num_experts_per_tok=1,
+        ),
+    ),
+    "bloom": ("Bloom", dict(n_head=12, n_layer=2, hidden_size=192, vocab_size=256)),
 }
 
 
@@ -167,7 +183,73 @@ def ours(program, folder, kind, tokens, budget, taps):
     return tensors(out), report["ref_model"]
 
 
+def apart(own, y):
+    return float((numpy.abs(own - y).max(axis=1) / numpy.abs(own).max(axis=1)).max())
+
+
+def said_of(kind, worst, said):
+    print(f"{kind}: off by {worst:.2e}; ref.model off from ref.exact by {said['worst']:.2e}")
+    return worst <= BOUND and not said.get("says")
+
+
+def of_layer(given, index, name):
+    return next(v for k, v in given.items() if f"layers.{index}." in k and name in k)[:TOKENS]
+
+
+def check_bloom(kind, program, folder):
+    from safetensors.torch import save_file
+    from transformers.models.bloom import modeling_bloom
+
+    config = transformers.BloomConfig(**KINDS[kind][1])
+    heads, hidden = config.n_head, config.hidden_size
+    torch.manual_seed(1)
+    blocks = [modeling_bloom.BloomAttention(config, i) for i in range(config.n_layer)]
+    whole = {"model.embed_tokens.weight": torch.randn(config.vocab_size, hidden)}
+    whole["model.norm.weight"] = torch.ones(hidden)
+    with torch.no_grad():
+        for index, block in enumerate(blocks):
+            for projection in (block.query_key_value, block.dense):
+                projection.weight.normal_(0, hidden**-0.5)
+                projection.weight.copy_(projection.weight.to(torch.bfloat16))
+                projection.bias.zero_()
+            layer = f"model.layers.{index}."
+            # Of each head its query, key and value, one behind the other.
+            fused = block.query_key_value.weight.view(heads, 3, hidden // heads, hidden)
+            for place, name in enumerate(("q_proj", "k_proj", "v_proj")):
+                whole[f"{layer}self_attn.{name}.weight"] = fused[:, place].reshape(hidden, hidden)
+            whole[f"{layer}self_attn.o_proj.weight"] = block.dense.weight.detach()
+            whole[f"{layer}input_layernorm.weight"] = torch.ones(hidden)
+    (folder / kind).mkdir(exist_ok=True)
+    save_file(
+        {k: v.to(torch.bfloat16).contiguous() for k, v in whole.items()},
+        str(folder / kind / "model.safetensors"),
+    )
+    ours_of = dict(
+        alibi=True,
+        architectures=["LlamaForCausalLM"],
+        hidden_size=hidden,
+        model_type="llama",
+        num_attention_heads=heads,
+        num_hidden_layers=config.n_layer,
+        tie_word_embeddings=True,
+        vocab_size=config.vocab_size,
+    )
+    (folder / kind / "config.json").write_text(json.dumps(ours_of))
+    given, said = ours(program, folder, kind, TOKENS, 32, "attn_norm.y,o_proj.y")
+    alibi = modeling_bloom.build_alibi_tensor(torch.ones(1, TOKENS), heads, torch.float64)
+    mask = torch.full((TOKENS, TOKENS), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+    worst = 0.0
+    for index, block in enumerate(blocks):
+        x = torch.tensor(of_layer(given, index, "attn_norm").copy())[None]
+        with torch.no_grad():
+            own = block.to(torch.float64).eval()(x, torch.zeros_like(x), alibi, mask)[0][0]
+        worst = max(worst, apart(own.numpy(), of_layer(given, index, "o_proj")))
+    return said_of(kind, worst, said)
+
+
 def check(kind, program, folder):
+    if kind == "bloom":
+        return check_bloom(kind, program, folder)
     model = make_model(kind)
     if model is None:
         print(f"{kind}: transformers {transformers.__version__} has no such model")
@@ -178,13 +260,10 @@ def check(kind, program, folder):
     given, said = ours(program, folder, kind, TOKENS, 32, "attn_norm.y,o_proj.y")
     worst = 0.0
     for index in range(len(model.model.layers)):
-        x = next(v for k, v in given.items() if f"layers.{index}." in k and "attn_norm" in k)
-        y = next(v for k, v in given.items() if f"layers.{index}." in k and "o_proj" in k)
-        own = attend(model, index, torch.tensor(x[None, :TOKENS].copy()))[0].numpy()
-        apart = numpy.abs(own - y[:TOKENS]).max(axis=1) / numpy.abs(own).max(axis=1)
-        worst = max(worst, float(apart.max()))
-    print(f"{kind}: off by {worst:.2e}; ref.model off from ref.exact by {said['worst']:.2e}")
-    return worst <= BOUND and not said.get("says")
+        x = of_layer(given, index, "attn_norm")
+        own = attend(model, index, torch.tensor(x[None].copy()))[0].numpy()
+        worst = max(worst, apart(own, of_layer(given, index, "o_proj")))
+    return said_of(kind, worst, said)
 
 
 def main(doc, kinds, check):
