@@ -96,6 +96,15 @@ class CommonInputs : public InputMaker {
     p.block_size = static_cast<std::int32_t>(kKvRows);
   }
 
+  // Of ALiBi: others than any number of heads has.
+  as_tensor slopes() {
+    const as_tensor all = make(AS_F32, {kHeads});
+    for (std::int64_t h = 0; h < kHeads; ++h) {
+      *at<float>(all, h) = 3.0f / static_cast<float>(std::int64_t{8} << h);
+    }
+    return all;
+  }
+
   void paged_attention() {
     auto& p = init<as_paged_attention_params>();
     const InputTable table = make_table(shape.lengths, kKvRows);
@@ -107,6 +116,7 @@ class CommonInputs : public InputMaker {
     p.positions = positions_tensor();
     p.seq_lens = keep(seq_lens, {requests});
     p.sinks = normals(AS_F32, {kHeads});
+    p.alibi_slopes = slopes();
     p.o = make(AS_BF16, {tokens, kHeads, kHeadSize});
     p.lse = make(AS_F32, {tokens, kHeads});
     p.scale = 0x1p-3f;  // as sparse_attention: logits of a few units

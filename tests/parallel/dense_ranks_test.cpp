@@ -33,8 +33,8 @@ struct Ranks {
 // three have fewer than ranks.
 // Ranks of tiny-alibi have slopes of heads before and behind the eighth.
 constexpr Ranks kRanks[] = {{"tiny-llama", 2},  {"tiny-gemma", 2}, {"tiny-mha", 4},
-                            {"tiny-llama4", 2}, {"tiny-alibi", 4}, {"tiny-mqa", 2},
-                            {"tiny-llama", 4},  {"tiny-mqa", 8}};
+                            {"tiny-llama4", 2}, {"tiny-mqa", 2},   {"tiny-llama", 4},
+                            {"tiny-mqa", 8},    {"tiny-alibi", 4}};
 
 Scenario rank_of(const Ranks& ranks, int rank) {
   Scenario scenario = dense_scenario(*preset(ranks.model));
