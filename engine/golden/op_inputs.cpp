@@ -105,6 +105,26 @@ class CommonInputs : public InputMaker {
     return all;
   }
 
+  // The tokens of each request over all of it, both ways within a window.
+  void varlen_attention() {
+    auto& p = init<as_varlen_attention_params>();
+    std::vector<std::int32_t> ends = {0};
+    for (const std::int32_t n : seq_lens) ends.push_back(ends.back() + n);
+    const std::int64_t rows = ends.back();
+    p.q = normals(AS_BF16, {tokens, kHeads, kHeadSize});
+    p.k = normals(AS_BF16, {rows, kKvHeads, kHeadSize});
+    p.v = normals(AS_BF16, {rows, kKvHeads, kHeadSize});
+    p.cu_seqlens = keep(starts, {requests + 1});
+    p.cu_seqlens_k = keep(ends, {requests + 1});
+    p.alibi_slopes = slopes();
+    p.o = make(AS_BF16, {tokens, kHeads, kHeadSize});
+    p.lse = make(AS_F32, {tokens, kHeads});
+    p.scale = 0x1p-3f;
+    p.soft_cap = 20;
+    p.window_left = static_cast<std::int32_t>(kWindow);
+    p.window_right = static_cast<std::int32_t>(kWindow) / 2;
+  }
+
   void paged_attention() {
     auto& p = init<as_paged_attention_params>();
     const InputTable table = make_table(shape.lengths, kKvRows);
@@ -167,6 +187,9 @@ bool CommonInputs::fill() {
       return true;
     case AS_OP_PAGED_ATTENTION:
       paged_attention();
+      return true;
+    case AS_OP_VARLEN_ATTENTION:
+      varlen_attention();
       return true;
     default:
       return false;

@@ -9,6 +9,7 @@ namespace attnscope::cpu {
 
 bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check);
 bool check_params(const as_paged_attention_params& p, bool values, Check& check);
+bool check_params(const as_varlen_attention_params& p, bool values, Check& check);
 
 // Whether anything is rotated, and how many dims.
 inline std::int64_t rotary_dim(const as_rope& rope) {

@@ -35,6 +35,7 @@ std::vector<Bug> attention_bugs();   // the attention itself
 std::vector<Bug> prefill_bugs();     // the same over gathered rows
 std::vector<Bug> paged_bugs();       // dense attention: its insertion and itself
 std::vector<Bug> alibi_bugs();       // its bias by distance
+std::vector<Bug> varlen_bugs();      // dense attention without caches
 std::vector<Bug> chunk_bugs();       // the batch of its chunks
 std::vector<Bug> mla_bugs();         // absorbed MLA and the indexer that scores tokens
 std::vector<Bug> batch_bugs();       // helper ops that make tables and lists of a batch

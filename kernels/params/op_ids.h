@@ -78,7 +78,9 @@
   ENTRY(AS_OP_DRAFT_NORM, 47, as_draft_norm_params, draft_norm) \
   ENTRY(AS_OP_DRAFT_H_PROJ, 48, as_linear_params, linear) \
   ENTRY(AS_OP_DRAFT_E_PROJ, 49, as_linear_params, linear) \
-  ENTRY(AS_OP_DRAFT_SUM, 50, as_residual_params, residual)
+  ENTRY(AS_OP_DRAFT_SUM, 50, as_residual_params, residual) \
+  /* layers of dense attention that keep no rows */ \
+  ENTRY(AS_OP_VARLEN_ATTENTION, 51, as_varlen_attention_params, varlen_attention)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

@@ -301,6 +301,24 @@ static const as_param_info kPagedAttentionFields[] = {
     INTEGER(as_paged_attention_params, num_splits), LATER_INTEGER(as_paged_attention_params, chunk),
 };
 
+static const as_tap_info kVarlenAttention[] = {
+    IN(as_varlen_attention_params, q, "T,H,D", "bf16"),
+    IN(as_varlen_attention_params, k, "keys,G,D", "bf16"),
+    IN(as_varlen_attention_params, v, "keys,G,V", "bf16"),
+    IN(as_varlen_attention_params, cu_seqlens, "starts", "i32"),
+    IN(as_varlen_attention_params, cu_seqlens_k, "starts", "i32"),
+    IN(as_varlen_attention_params, alibi_slopes, "H", "f32"),
+    OUT(as_varlen_attention_params, o, "T,H,V", "bf16", "attention"),
+    OUT(as_varlen_attention_params, lse, "T,H", "f32", "lse"),
+};
+static const as_param_info kVarlenAttentionFields[] = {
+    REAL(as_varlen_attention_params, scale),
+    REAL(as_varlen_attention_params, soft_cap),
+    INTEGER(as_varlen_attention_params, causal),
+    INTEGER(as_varlen_attention_params, window_left),
+    INTEGER(as_varlen_attention_params, window_right),
+};
+
 static const as_tap_info kLocalBatch[] = {
     IN(as_local_batch_params, tables, "chunked,R,C", "i32"),
     IN(as_local_batch_params, query_start_loc, "R", "i32"),
@@ -709,6 +727,9 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        DRAFT, PROJECTION, 360, kLinear, NO_FIELDS),
     OP(AS_OP_DRAFT_SUM, "draft_sum", "Adds both parts to the hidden state of the draft layer.",
        DRAFT, RESIDUAL, 272, kResidual, NO_FIELDS),
+    OP(AS_OP_VARLEN_ATTENTION, "varlen_attention",
+       "Attention of packed sequences without a cache: both ways, windows, soft cap, ALiBi.", DENSE,
+       ATTENTION, 744, kVarlenAttention, FIELDS(kVarlenAttentionFields)),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

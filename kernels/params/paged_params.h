@@ -1,5 +1,6 @@
 /* Params of the ops of dense attention (MHA, GQA, MQA): rotary embedding with insertion into K and
- * V caches, attention over their pages, and the batch that attention in chunks is of.
+ * V caches, attention over their pages, the batch that attention in chunks is of, and attention
+ * without caches.
  *
  * Letters: T tokens, H query heads, G KV heads (H a multiple of G), D head size of queries and
  * keys, V head size of values, R requests, C columns of a block table.
@@ -120,7 +121,38 @@ typedef struct as_paged_attention_params {
   as_tensor alibi_slopes; /* in  f32 [H], optional: finite */
 } as_paged_attention_params;
 
-#define AS_MAX_HEAD_SIZE 512 /* of either op, keys or values */
+/* varlen_attention: attention of packed sequences, without a cache. Letters: T queries, S keys, N
+ * sequences. Sequence n has queries cu_seqlens[n] .. cu_seqlens[n + 1] - 1 and keys and values
+ * cu_seqlens_k[n] .. cu_seqlens_k[n + 1] - 1, or those of cu_seqlens where cu_seqlens_k is absent.
+ * Query i of Q, over S keys, stands at place p = S - Q + i: the last query beside the last key. It
+ * sees keys first .. end - 1:
+ *   end   = S;  causal: at most p + 1;  window_right >= 0: at most p + window_right + 1
+ *   first = 0;  window_left >= 0: at least p - window_left
+ *   l_j = scale * q . k_j;  with soft_cap > 0: l_j = soft_cap * tanh(l_j / soft_cap)
+ *   with alibi_slopes: l_j = l_j - alibi_slopes[h] * |p - j|
+ *   o = sum e^l_j v_j / sum e^l_j,  lse = ln sum e^l_j
+ * Windows count keys beside the query's own one, which is in them always; -1 = no limit. A query
+ * without keys, and tokens behind the last sequence: o = 0, lse = -inf. A sequence may be empty.
+ * Output is rounded to bf16 once. NaN in rows that a query does not see never reaches it. */
+typedef struct as_varlen_attention_params {
+  as_params_head head;
+  as_tensor q;            /* in  bf16 [T,H,D] */
+  as_tensor k;            /* in  bf16 [S,G,D] */
+  as_tensor v;            /* in  bf16 [S,G,V] */
+  as_tensor cu_seqlens;   /* in  i32 [N+1] ascending from 0 */
+  as_tensor cu_seqlens_k; /* in  i32 [N+1], optional */
+  as_tensor alibi_slopes; /* in  f32 [H], optional: finite */
+  as_tensor o;            /* out bf16 [T,H,V] */
+  as_tensor lse;          /* out f32 [T,H] */
+  double scale;           /* mostly D^-0.5 */
+  double soft_cap;        /* 0 = none */
+  int32_t causal;         /* 0 or 1 */
+  int32_t window_left;    /* keys before the query's own, -1 = all */
+  int32_t window_right;   /* keys behind it, -1 = all */
+  int32_t reserved;
+} as_varlen_attention_params;
+
+#define AS_MAX_HEAD_SIZE 512 /* of these ops, keys or values */
 
 #ifdef __cplusplus
 }

@@ -458,6 +458,15 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuPagedProperty,
                                           testing::ValuesIn(paged_cases())),
                          param_name<PagedCase>);
 
+class GpuVarlenProperty : public Checks<VarlenCase> {};
+TEST_P(GpuVarlenProperty, MatchesBothReferences) {
+  expect_right(check_varlen(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuVarlenProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(varlen_cases())),
+                         param_name<VarlenCase>);
+
 class GpuRopeKvProperty : public Checks<RopeKvCase> {};
 TEST_P(GpuRopeKvProperty, MatchesTheReference) {
   expect_right(check_rope_kv_insert(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));

@@ -170,6 +170,22 @@ struct PagedCase {
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 
+// Of packed sequences.
+struct VarlenCase {
+  std::string name;
+  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> keys = {};  // of the sequences; empty = as many as queries
+  std::int64_t behind = 0;              // tokens behind the last sequence
+  std::int64_t heads = 1, kv_heads = 1;
+  std::int64_t size = 64, size_v = 64;
+  std::int32_t causal = 0, left = -1, right = -1;
+  double soft_cap = 0;
+  float alibi = 0;  // as PagedCase's
+  float q_scale = 1.0f;
+};
+Report check_varlen(const Lane& lane, const VarlenCase& c);
+std::vector<VarlenCase> varlen_cases();
+
 struct RopeKvCase {
   std::string name;
   std::vector<std::int64_t> lengths;
@@ -225,6 +241,7 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name;
 inline void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const InsertCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const PagedCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const VarlenCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const RopeKvCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const CompressCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const LogitsCase& c, std::ostream* out) { *out << c.name; }

@@ -56,6 +56,17 @@ Report alibi(const Lane& lane) {
   return check_paged_attention(lane, c);
 }
 
+// Keys of their own lengths, so that places matter; a window of two sides, cap and slopes.
+Report varlen(const Lane& lane) {
+  VarlenCase c{"mutants", {60, 33, 90}, {70, 33, 95}, 2, 8, 2};
+  c.left = 20;
+  c.right = 6;
+  c.soft_cap = 2;
+  c.alibi = 0.3f;
+  c.q_scale = 3.0f;
+  return check_varlen(lane, c);
+}
+
 Report chunks(const Lane& lane) {
   PagedCase c{"mutants", {129, 300, 90}, 70, 8, 2};
   c.chunk = 64;
@@ -124,6 +135,16 @@ const std::map<std::string, Trap>& traps() {
       {"mutant:alibi_by_position", {alibi, "lse", {}}},
       {"mutant:alibi_before_scale", {alibi, "o", {"lse"}}},
       {"mutant:alibi_any_head_count", {alibi, "o", {"lse"}}},
+      {"mutant:varlen_border_late", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_one_sequence", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_causal_turned", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_window_mirrored", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_window_short", {varlen, "lse", {"o"}}},
+      {"mutant:varlen_scale_missing", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_cap_before_scale", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_slope_of_next_head", {varlen, "o", {"lse"}}},
+      {"mutant:varlen_lse_base_2", {varlen, "lse", {}}},
+      {"mutant:varlen_kv_head_of_neighbour", {varlen, "o", {"lse"}}},
       {"mutant:chunk_as_window", {chunks, "o", {"lse"}}},
       {"mutant:chunk_border_late",
        {local, "token_to_seq", {"local_positions", "local_query_start_loc"}}},

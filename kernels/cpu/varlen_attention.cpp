@@ -1,0 +1,165 @@
+// varlen_attention: blocks of neighbouring queries of a head of a sequence over tiles of its keys,
+// which begin at multiples of their size. Scores and values are small matrix products, the softmax
+// runs online over the tiles. Which blocks share a thread changes no byte.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/ops.h"
+#include "kernels/cpu/paged_checks.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd/simd.h"
+#include "kernels/cpu/varlen_sequences.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::cpu {
+namespace {
+
+using VarlenBits = std::uint16_t;
+
+constexpr std::int64_t kVarlenTile = 64;   // keys and values at once
+constexpr std::int64_t kVarlenBlock = 32;  // queries of a block
+constexpr std::int64_t kVarlenWidth = 16;  // values of a row are padded to a multiple of it
+constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+// Queries first .. first + count - 1 of a sequence.
+struct VarlenBlock {
+  VarlenSequence sequence;
+  std::int64_t first = 0, count = 0;
+};
+
+class VarlenWorker {
+ public:
+  explicit VarlenWorker(const as_varlen_attention_params& p)
+      : p_(p),
+        size_(p.q.shape[2]),
+        size_v_(p.o.shape[2]),
+        stride_((size_v_ + kVarlenWidth - 1) / kVarlenWidth * kVarlenWidth),
+        group_(p.k.shape[1] > 0 ? p.q.shape[1] / p.k.shape[1] : 1) {
+    values_.resize(static_cast<std::size_t>(kVarlenTile * stride_));
+    scores_.resize(static_cast<std::size_t>(kVarlenBlock * kVarlenTile));
+  }
+
+  void attend(const VarlenBlock& b, std::int64_t head) {
+    max_.assign(kVarlenBlock, kNothing);
+    sum_.assign(kVarlenBlock, 0.0);
+    out_.assign(static_cast<std::size_t>(kVarlenBlock * stride_), 0.0f);
+    seen_.clear();
+    std::int64_t begin = b.sequence.keys, end = 0;
+    for (std::int64_t i = 0; i < b.count; ++i) {
+      seen_.push_back(seen_keys(p_, b.sequence, b.first + i));
+      if (seen_.back().first >= seen_.back().end) continue;
+      begin = std::min(begin, seen_.back().first);
+      end = std::max(end, seen_.back().end);
+    }
+    for (std::int64_t tile = begin / kVarlenTile * kVarlenTile; tile < end; tile += kVarlenTile) {
+      add(b, head, std::max(tile, begin), std::min(tile + kVarlenTile, end));
+    }
+    for (std::int64_t i = 0; i < b.count; ++i) finish(b, head, i);
+  }
+
+ private:
+  // Keys first .. end - 1 of the sequence, of one tile.
+  void add(const VarlenBlock& b, std::int64_t head, std::int64_t first, std::int64_t end) {
+    const std::int64_t kv_head = head / group_, row = b.sequence.key + first;
+    simd_.gemm_bf16(at<VarlenBits>(p_.q, b.sequence.query + b.first, head), p_.q.stride[0], b.count,
+                    at<VarlenBits>(p_.k, row, kv_head), p_.k.stride[0], end - first, size_,
+                    scores_.data(), kVarlenTile);
+    for (std::int64_t n = 0; n < end - first; ++n) {
+      simd_.from_bf16(at<VarlenBits>(p_.v, row + n, kv_head), size_v_,
+                      values_.data() + n * stride_);
+    }
+    for (std::int64_t i = 0; i < b.count; ++i) {
+      const SeenKeys& seen = seen_[static_cast<std::size_t>(i)];
+      const std::int64_t from = std::max(first, seen.first), to = std::min(end, seen.end);
+      if (from >= to) continue;
+      float* scores = scores_.data() + i * kVarlenTile + from - first;
+      soften(b, head, i, from, to - from, scores);
+      simd_.gemm_add(scores, kVarlenTile, 1, values_.data() + (from - first) * stride_, stride_,
+                     to - from, out_.data() + i * stride_, stride_, stride_);
+    }
+  }
+
+  // Scores of query i with n keys from `from` on become weights relative to its maximum so far.
+  void soften(const VarlenBlock& b, std::int64_t head, std::int64_t i, std::int64_t from,
+              std::int64_t n, float* scores) {
+    float best = simd_.scale_max(scores, n, static_cast<float>(p_.scale));
+    if (p_.soft_cap > 0) simd_.soft_cap(scores, n, static_cast<float>(p_.soft_cap));
+    if (present(p_.alibi_slopes)) {
+      const float slope = *at<float>(p_.alibi_slopes, head);
+      const std::int64_t place = place_among_keys(b.sequence, b.first + i);
+      for (std::int64_t k = 0; k < n; ++k) {
+        scores[k] -= slope * static_cast<float>(std::abs(place - from - k));
+      }
+    }
+    if (p_.soft_cap > 0 || present(p_.alibi_slopes)) best = simd_.scale_max(scores, n, 1.0f);
+    const auto at_query = static_cast<std::size_t>(i);
+    best = std::max(max_[at_query], best);
+    if (best > max_[at_query]) {
+      const double old = std::exp(static_cast<double>(max_[at_query]) - static_cast<double>(best));
+      sum_[at_query] *= old;
+      float* out = out_.data() + i * stride_;
+      if (old > 0.0) {
+        simd_.scale(out, stride_, static_cast<float>(old));
+      } else {
+        std::fill_n(out, stride_, 0.0f);
+      }
+      max_[at_query] = best;
+    }
+    sum_[at_query] += static_cast<double>(simd_.exp_sum(scores, n, best == kNothing ? 0 : best));
+  }
+
+  void finish(const VarlenBlock& b, std::int64_t head, std::int64_t i) const {
+    const auto at_query = static_cast<std::size_t>(i);
+    const std::int64_t t = b.sequence.query + b.first + i;
+    auto* o = at<VarlenBits>(p_.o, t, head);
+    float& lse = *at<float>(p_.lse, t, head);
+    if (seen_[at_query].first >= seen_[at_query].end) {
+      std::fill_n(o, size_v_, VarlenBits{0});
+      lse = kNothing;
+      return;
+    }
+    const double shift = max_[at_query] == kNothing ? 0.0 : static_cast<double>(max_[at_query]);
+    simd_.to_bf16(out_.data() + i * stride_, static_cast<float>(1.0 / sum_[at_query]), size_v_, o);
+    lse = static_cast<float>(shift + std::log(sum_[at_query]));
+  }
+
+  const as_varlen_attention_params& p_;
+  const std::int64_t size_, size_v_, stride_, group_;
+  const simd::Kernels& simd_ = simd::kernels();
+  std::vector<float> values_, scores_, max_, out_;
+  std::vector<double> sum_;
+  std::vector<SeenKeys> seen_;
+};
+
+}  // namespace
+
+void varlen_attention(const as_varlen_attention_params& p, const as_call* call, Check& check) {
+  if (!check_params(p, true, check)) return;
+  const std::int64_t heads = p.q.shape[1];
+  std::vector<VarlenBlock> blocks;
+  for (std::int64_t n = 0; n + 1 < p.cu_seqlens.shape[0]; ++n) {
+    const VarlenSequence s = sequence_of(p, n);
+    for (std::int64_t first = 0; first < s.queries; first += kVarlenBlock) {
+      blocks.push_back({s, first, std::min(kVarlenBlock, s.queries - first)});
+    }
+  }
+  // Tokens behind the last sequence.
+  const std::int64_t known = *at<std::int32_t>(p.cu_seqlens, p.cu_seqlens.shape[0] - 1);
+  for (std::int64_t t = known; t < p.q.shape[0]; ++t) {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      std::fill_n(at<VarlenBits>(p.o, t, h), p.o.shape[2], VarlenBits{0});
+      *at<float>(p.lse, t, h) = kNothing;
+    }
+  }
+  parallel_for(call, static_cast<std::int64_t>(blocks.size()) * heads, 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 VarlenWorker worker(p);
+                 for (std::int64_t item = begin; item < end; ++item) {
+                   worker.attend(blocks[static_cast<std::size_t>(item / heads)], item % heads);
+                 }
+               });
+}
+
+}  // namespace attnscope::cpu

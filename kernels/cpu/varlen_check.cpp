@@ -1,0 +1,87 @@
+// What varlen_attention asks of its params.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cpu/paged_checks.h"
+#include "kernels/params/tensor_view.h"
+
+namespace attnscope::cpu {
+namespace {
+
+using VarlenLong = long long;
+
+bool check_starts(const char* name, const as_tensor& starts, std::int64_t rows, const char* of,
+                  Check& check) {
+  std::int64_t before = 0;
+  for (std::int64_t n = 0; n < starts.shape[0]; ++n) {
+    const std::int64_t start = *at<std::int32_t>(starts, n);
+    if (n == 0 && start != 0) {
+      return check.fail("%s[0] is %lld; the first sequence begins at 0", name,
+                        static_cast<VarlenLong>(start));
+    }
+    if (start < before || start > rows) {
+      return check.fail(
+          "%s[%lld] is %lld; allowed: from %lld, where the one before begins, to "
+          "%lld, the rows of %s",
+          name, static_cast<VarlenLong>(n), static_cast<VarlenLong>(start),
+          static_cast<VarlenLong>(before), static_cast<VarlenLong>(rows), of);
+    }
+    before = start;
+  }
+  return true;
+}
+
+bool check_numbers(const as_varlen_attention_params& p, Check& check) {
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  const bool cap = p.soft_cap == 0 || (p.soft_cap >= kLeast && p.soft_cap <= kMost);
+  if (std::fabs(p.scale) <= kMost && cap) return true;
+  return check.fail(
+      "scale is %g, soft_cap %g; both must be finite fp32 numbers, soft_cap 0 or at least %g",
+      p.scale, p.soft_cap, kLeast);
+}
+
+}  // namespace
+
+bool check_params(const as_varlen_attention_params& p, bool values, Check& check) {
+  if (!check.tensor("q", p.q, AS_BF16, {kAny, kAny, kAny}) ||
+      !check.tensor("k", p.k, AS_BF16, {kAny, kAny, p.q.shape[2]})) {
+    return false;
+  }
+  const std::int64_t tokens = p.q.shape[0], heads = p.q.shape[1], kv_heads = p.k.shape[1];
+  if (kv_heads < 1 || heads % kv_heads != 0) {
+    return check.fail("q has %lld heads, k %lld; the first must be a multiple of the second",
+                      static_cast<VarlenLong>(heads), static_cast<VarlenLong>(kv_heads));
+  }
+  if (!check.tensor("v", p.v, AS_BF16, {p.k.shape[0], kv_heads, kAny}) ||
+      !check.range("the head size of q", p.q.shape[2], 1, AS_MAX_HEAD_SIZE) ||
+      !check.range("the head size of v", p.v.shape[2], 1, AS_MAX_HEAD_SIZE) ||
+      !check.tensor("cu_seqlens", p.cu_seqlens, AS_I32, {kAny}) ||
+      !check.range("the length of cu_seqlens", p.cu_seqlens.shape[0], 1, INT32_MAX) ||
+      !check.optional("cu_seqlens_k", p.cu_seqlens_k, AS_I32, {p.cu_seqlens.shape[0]}) ||
+      !check.optional("alibi_slopes", p.alibi_slopes, AS_F32, {heads}) ||
+      !check.tensor("o", p.o, AS_BF16, {tokens, heads, p.v.shape[2]}) ||
+      !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
+      !check.range("causal", p.causal, 0, 1) ||
+      !check.range("window_left", p.window_left, -1, INT32_MAX) ||
+      !check.range("window_right", p.window_right, -1, INT32_MAX) || !check_numbers(p, check)) {
+    return false;
+  }
+  if (!values) return true;
+  for (std::int64_t h = 0; present(p.alibi_slopes) && h < heads; ++h) {
+    const float slope = *at<float>(p.alibi_slopes, h);
+    if (!std::isfinite(slope)) {
+      return check.fail("alibi_slopes[%lld] is %g; slopes must be finite",
+                        static_cast<VarlenLong>(h), static_cast<double>(slope));
+    }
+  }
+  if (present(p.cu_seqlens_k)) {
+    return check_starts("cu_seqlens", p.cu_seqlens, tokens, "q", check) &&
+           check_starts("cu_seqlens_k", p.cu_seqlens_k, p.k.shape[0], "k", check);
+  }
+  return check_starts("cu_seqlens", p.cu_seqlens, std::min(tokens, p.k.shape[0]), "q and k", check);
+}
+
+}  // namespace attnscope::cpu
