@@ -23,8 +23,9 @@ struct DenseNumbers {
   bool qk_norm = false;               // heads of queries and keys
   bool weight_plus_one = false;       // norms multiply by 1 + w
   bool sinks = false;
-  bool tied = true;                       // the head is the embedding
-  float sink_shift = 0;                   // added to every sink
+  bool encoder = false;  // a token sees the tokens behind it too; requests come whole
+  bool tied = true;      // the head is the embedding
+  float sink_shift = 0;  // added to every sink
   std::map<int, float> given_sinks = {};  // by head, in the place of the weights' own
 };
 

@@ -193,6 +193,9 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     const SessionInfo& info = *ui.bench.snapshot()->info;
     const int layer = op->place.layer >= 0 ? op->place.layer : info.config.layers.front();
     const std::vector<std::string> writers = row_writers(info);
+    if (writers.empty()) {
+      return say_why("The model has no caches: no op writes rows, and no block has bytes.");
+    }
     return say_why(fmt::format("{} writes no cache rows. Those that do: {}. Or pick a block in the "
                                "pool map.",
                                name, fmt::join(writers, ", ")),

@@ -154,19 +154,19 @@ class WindowPanel : public Panel {
     }
     for (const WindowSlot& slot : view_.slots) {
       place(1, min, max);
-      if (slot.slot < 0) {
+      if (slot.slot < 0 && in_cache()) {
         draw_hatch(list, min, max);
       } else {
         const float unit =
             view_.largest_weight > 0 ? static_cast<float>(slot.weight / view_.largest_weight) : 0;
-        const ImU32 colour = by_block_ == 1 || !slot.has_weight ? owner_colour(slot.block % 8)
-                                                                : magnitude_colour(unit);
+        const bool by_block = in_cache() && (by_block_ == 1 || !slot.has_weight);
+        const ImU32 colour = by_block ? owner_colour(slot.block % 8) : magnitude_colour(unit);
         list->AddRectFilled(min, max, colour);
         std::string letter = format_token(slot.token);
         if (letter.size() == 3) letter = letter.substr(1, 1);
         draw_cell_text(list, min, max, text_on(colour), letter);
       }
-      const bool own = &slot == &view_.slots.back();
+      const bool own = &slot - view_.slots.data() == view_.own;
       if (slot.position == bench.selection().position || (own && bench.selection().position < 0)) {
         draw_selected(list, min, max);
       } else if (own) {
@@ -193,9 +193,14 @@ class WindowPanel : public Panel {
     if (!view_.left.empty()) dim(view_.left);
   }
 
-  static std::string slot_text(const WindowSlot& slot) {
-    std::string text = fmt::format("position {}  {}\nblock {} row {}, slot {}", slot.position,
-                                   format_token(slot.token), slot.block, slot.row, slot.slot);
+  // Models without caches have no blocks.
+  bool in_cache() const { return view_.group >= 0; }
+
+  std::string slot_text(const WindowSlot& slot) const {
+    std::string text = fmt::format("position {}  {}", slot.position, format_token(slot.token));
+    if (in_cache()) {
+      text += fmt::format("\nblock {} row {}, slot {}", slot.block, slot.row, slot.slot);
+    }
     if (slot.has_weight) {
       text += fmt::format("\nlogit {}, weight {}", format_number(slot.logit),
                           format_number(slot.weight));
@@ -223,11 +228,11 @@ class WindowPanel : public Panel {
         };
         TableCell token, where;
         token.text = format_token(slot.token);
-        where.text = fmt::format("{}:{}", slot.block, slot.row);
+        where.text = in_cache() ? fmt::format("{}:{}", slot.block, slot.row) : "–";
         table_.row(
             {number(static_cast<double>(slot.position), fmt::format("{}", slot.position), true),
              token, where,
-             number(static_cast<double>(slot.slot), fmt::format("{}", slot.slot), true),
+             number(static_cast<double>(slot.slot), fmt::format("{}", slot.slot), in_cache()),
              number(slot.logit, format_number(slot.logit), slot.has_weight),
              number(slot.weight, format_number(slot.weight), slot.has_weight)},
             slot.position);

@@ -224,6 +224,11 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
     if (selected) view.sentence = sentence_of(input, r, tables, marks.picked);
     view.requests.push_back(std::move(tables));
   }
+  if (input.info.layout.groups.empty()) {
+    view.sentence =
+        "The model has no caches: a request is computed in one step, without a block or a table.";
+    for (TablesOfRequest& tables : view.requests) tables.none = "needs no block";
+  }
   if (view.sentence.empty()) view.sentence = "This step has not come to its block tables yet.";
   return view;
 }

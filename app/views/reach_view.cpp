@@ -61,6 +61,7 @@ ReachView reach_view(const SessionInfo& info, int layer, std::int64_t position) 
   ReachView view;
   const int index = layer_index(info, layer);
   if (index < 0 || position < 0 || !info.layout.swa_groups.empty()) return view;
+  if (info.layout.groups.empty()) return view;  // each layer reaches all of the request
   bool bounded = false;
   for (int i = 0; i < info.config.num_layers(); ++i) {
     bounded = bounded || seen_by(info, i).kind != GroupKind::kFull;

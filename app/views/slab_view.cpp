@@ -47,6 +47,10 @@ std::string bytes_text(std::int64_t bytes) { return format_count(bytes) + " B"; 
 SlabView slab_view(const SessionInfo& info) {
   SlabView view;
   view.stride = info.layout.block_stride;
+  if (info.layout.groups.empty()) {
+    view.sentence = "The model has no caches: its blocks have no bytes, and nobody takes one.";
+    return view;
+  }
   const SlabGroup* least = nullptr;
   for (std::size_t g = 0; g < info.layout.groups.size(); ++g) {
     const CacheGroup& from = info.layout.groups[g];

@@ -42,6 +42,13 @@ class WhyBuilder {
       view_.has_entries = entries_of(in_.info.layout, running_) != nullptr;
       view_.selects = layer_selects(in_.info.config, running_);
     }
+    if (running_ >= 0 && in_.info.layout.groups.empty()) {
+      view_.why_empty =
+          "The model has no caches: the rows that this output is made of are those of its own "
+          "step, "
+          "and no table or block stands between. Window has their weights.";
+      return view_;
+    }
     if (op_ == nullptr || op_->attention == nullptr || running_ < 0) {
       view_.why_empty =
           in_.layer < 0

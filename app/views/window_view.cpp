@@ -141,6 +141,43 @@ std::string alibi_sentence(const OpTrace* op, int head) {
                      format_number(least), format_number(most));
 }
 
+// Of a model without caches: all of the request, before and behind the token.
+WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row, int head) {
+  WindowView view;
+  const StepMetadata& m = step.metadata;
+  if (token_row < 0 || token_row >= to_count(m.positions.size())) {
+    view.sentence = "This step has not come to its tokens yet.";
+    return view;
+  }
+  const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
+  const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
+  const std::int64_t kept = step.kept_index(token_row);
+  const std::int32_t row = m.token_to_req[to_size(token_row)];
+  view.valid = view.whole = true;
+  for (std::int64_t t = 0; t < to_count(m.positions.size()); ++t) {
+    if (m.token_to_req[to_size(t)] != row) continue;
+    WindowSlot slot;
+    slot.position = m.positions[to_size(t)];
+    slot.token = m.tokens[to_size(t)];
+    const auto i = to_count(view.slots.size());
+    if (t == token_row) view.own = i;
+    if (weights != nullptr && kept >= 0 && i < weights->window) {
+      slot.has_weight = true;
+      slot.logit = mean_over_heads(*weights, weights->logits, kept, i, head);
+      slot.weight = mean_over_heads(*weights, weights->weights, kept, i, head);
+      view.largest_weight = std::max(view.largest_weight, slot.weight);
+    }
+    view.slots.push_back(slot);
+  }
+  view.window = to_count(view.slots.size());
+  view.sentence =
+      fmt::format(
+          "Token {} sees all {} tokens of its request, before and behind it. No row is kept.",
+          m.positions[to_size(token_row)], view.window) +
+      alibi_sentence(op, head);
+  return view;
+}
+
 }  // namespace
 
 WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer,
@@ -150,6 +187,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const int index = layer_index(info, layer);
   const CacheSpec* spec = index < 0 ? nullptr : token_rows(info.layout, index);
   const auto tokens = static_cast<std::int64_t>(m.positions.size());
+  if (index >= 0 && info.layout.groups.empty()) return packed_view(step, layer, token_row, head);
   if (spec == nullptr) {
     view.sentence = "Outside the layers there is no window: choose an op of a layer.";
     return view;
@@ -200,6 +238,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     }
     view.slots.push_back(slot);
   }
+  view.own = length - 1;
   if (chunked) view.begin = spec->retention.first_seen(position);
   view.left = left_with(*spec, position);
   if (owner != nullptr) {

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Holds attention of dense models against Hugging Face's own modules.
 
-    dense_oracle.py [--program PATH] [--kinds llama,mistral,qwen3,gemma3_text,gpt_oss,bloom]
+    dense_oracle.py [--program PATH] [--kinds llama,mistral,qwen3,gemma3_text,gpt_oss,bloom,bert,vit]
                     [--keep FOLDER]
 
 Needs torch and transformers; kinds that the installed transformers has not are named and left out.
 For each kind it makes a small model with random weights, saves it as a checkpoint, has attnscope
 compute it (tap-export of ref.exact, in float64; run, in which ref.model and ref.exact agree within
 1e-9 of a row), and calls the attention modules of the same layers in float64 on the same inputs.
-Of BLOOM, whose norms and projections are others, it is the attention with ALiBi alone: its weights
-without their bias, under the names of Llama. gpt-oss is without its biases and YaRN.
+Of BLOOM, BERT and ViT, whose norms are others, it is the attention alone: its weights without their
+biases, under the names of Llama. gpt-oss is without its biases and YaRN.
 Exit code 1 where an output is off by more than 2e-6 of the largest value of its row.
 """
 
@@ -62,7 +62,6 @@ KINDS = {
             num_experts_per_tok=1,
         ),
     ),
-    "bloom": ("Bloom", dict(n_head=12, n_layer=2, hidden_size=192, vocab_size=256)),
 }
 
 
@@ -196,60 +195,121 @@ def of_layer(given, index, name):
     return next(v for k, v in given.items() if f"layers.{index}." in k and name in k)[:TOKENS]
 
 
-def check_bloom(kind, program, folder):
-    from safetensors.torch import save_file
+def fill(*projections):
+    """Random weights without biases, in bf16."""
+    with torch.no_grad():
+        for projection in projections:
+            projection.weight.normal_(0, projection.weight.shape[1] ** -0.5)
+            projection.weight.copy_(projection.weight.to(torch.bfloat16))
+            if projection.bias is not None:
+                projection.bias.zero_()
+
+
+def bloom():
+    """Attention with ALiBi. Of each head its query, key and value lie one behind the other."""
     from transformers.models.bloom import modeling_bloom
 
-    config = transformers.BloomConfig(**KINDS[kind][1])
+    config = transformers.BloomConfig(n_head=12, n_layer=2, hidden_size=192)
     heads, hidden = config.n_head, config.hidden_size
+    layers = []
+    for index in range(config.n_layer):
+        block = modeling_bloom.BloomAttention(config, index).eval()
+        fill(block.query_key_value, block.dense)
+        fused = block.query_key_value.weight.detach().view(heads, 3, hidden // heads, hidden)
+        layers.append((block, [fused[:, i].reshape(hidden, hidden) for i in range(3)]
+                       + [block.dense.weight.detach()]))
+
+    def attend(block, x):
+        count = x.shape[1]
+        alibi = modeling_bloom.build_alibi_tensor(torch.ones(1, count), heads, torch.float64)
+        mask = torch.full((count, count), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+        return block(x, torch.zeros_like(x), alibi, mask)[0]
+
+    return hidden, heads, dict(alibi=True), layers, attend
+
+
+def bert():
+    """Both ways. What stands behind the output's matrix is a LayerNorm, which is left out."""
+    from transformers.models.bert import modeling_bert
+
+    config = transformers.BertConfig(hidden_size=128, num_attention_heads=4, num_hidden_layers=2)
+    config._attn_implementation = "eager"
+    layers = []
+    for index in range(2):
+        block = torch.nn.ModuleList(
+            [modeling_bert.BertSelfAttention(config, layer_idx=index), torch.nn.Linear(128, 128)]
+        ).eval()
+        projections = [block[0].query, block[0].key, block[0].value, block[1]]
+        fill(*projections)
+        layers.append((block, [p.weight.detach() for p in projections]))
+    return 128, 4, dict(is_causal=False), layers, lambda block, x: block[1](block[0](x)[0])
+
+
+def vit():
+    """Both ways, heads of 72."""
+    from transformers.models.vit import modeling_vit
+
+    config = transformers.ViTConfig(hidden_size=144, num_attention_heads=2, num_hidden_layers=2)
+    config._attn_implementation = "eager"
+    layers = []
+    for _ in range(2):
+        block = modeling_vit.ViTAttention(config).eval()
+        projections = [block.q_proj, block.k_proj, block.v_proj, block.o_proj]
+        fill(*projections)
+        layers.append((block, [p.weight.detach() for p in projections]))
+    return 144, 2, dict(is_causal=False), layers, lambda block, x: block(x)[0]
+
+
+FOREIGN = {"bloom": bloom, "bert": bert, "vit": vit}
+
+
+def check_foreign(kind, program, folder):
+    from safetensors.torch import save_file
+
     torch.manual_seed(1)
-    blocks = [modeling_bloom.BloomAttention(config, i) for i in range(config.n_layer)]
-    whole = {"model.embed_tokens.weight": torch.randn(config.vocab_size, hidden)}
+    try:
+        hidden, heads, own_keys, layers, attend_own = FOREIGN[kind]()
+    except (ImportError, AttributeError) as missing:
+        print(f"{kind}: transformers {transformers.__version__}: {missing}")
+        return None
+    whole = {"model.embed_tokens.weight": torch.randn(256, hidden)}
     whole["model.norm.weight"] = torch.ones(hidden)
-    with torch.no_grad():
-        for index, block in enumerate(blocks):
-            for projection in (block.query_key_value, block.dense):
-                projection.weight.normal_(0, hidden**-0.5)
-                projection.weight.copy_(projection.weight.to(torch.bfloat16))
-                projection.bias.zero_()
-            layer = f"model.layers.{index}."
-            # Of each head its query, key and value, one behind the other.
-            fused = block.query_key_value.weight.view(heads, 3, hidden // heads, hidden)
-            for place, name in enumerate(("q_proj", "k_proj", "v_proj")):
-                whole[f"{layer}self_attn.{name}.weight"] = fused[:, place].reshape(hidden, hidden)
-            whole[f"{layer}self_attn.o_proj.weight"] = block.dense.weight.detach()
-            whole[f"{layer}input_layernorm.weight"] = torch.ones(hidden)
+    for index, (_, matrices) in enumerate(layers):
+        layer = f"model.layers.{index}."
+        whole[f"{layer}input_layernorm.weight"] = torch.ones(hidden)
+        for name, matrix in zip(("q_proj", "k_proj", "v_proj", "o_proj"), matrices):
+            whole[f"{layer}self_attn.{name}.weight"] = matrix
     (folder / kind).mkdir(exist_ok=True)
     save_file(
         {k: v.to(torch.bfloat16).contiguous() for k, v in whole.items()},
         str(folder / kind / "model.safetensors"),
     )
-    ours_of = dict(
-        alibi=True,
+    config = dict(
         architectures=["LlamaForCausalLM"],
         hidden_size=hidden,
         model_type="llama",
         num_attention_heads=heads,
-        num_hidden_layers=config.n_layer,
+        num_hidden_layers=len(layers),
         tie_word_embeddings=True,
-        vocab_size=config.vocab_size,
+        vocab_size=256,
+        **own_keys,
     )
-    (folder / kind / "config.json").write_text(json.dumps(ours_of))
-    given, said = ours(program, folder, kind, TOKENS, 32, "attn_norm.y,o_proj.y")
-    alibi = modeling_bloom.build_alibi_tensor(torch.ones(1, TOKENS), heads, torch.float64)
-    mask = torch.full((TOKENS, TOKENS), float("-inf"), dtype=torch.float64).triu(1)[None, None]
+    (folder / kind / "config.json").write_text(json.dumps(config))
+    # Without a cache a prompt is computed at once.
+    budget = TOKENS if own_keys.get("is_causal") is False else 32
+    given, said = ours(program, folder, kind, TOKENS, budget, "attn_norm.y,o_proj.y")
     worst = 0.0
-    for index, block in enumerate(blocks):
+    for index, (block, _) in enumerate(layers):
         x = torch.tensor(of_layer(given, index, "attn_norm").copy())[None]
         with torch.no_grad():
-            own = block.to(torch.float64).eval()(x, torch.zeros_like(x), alibi, mask)[0][0]
+            own = attend_own(block.to(torch.float64), x)[0]
         worst = max(worst, apart(own.numpy(), of_layer(given, index, "o_proj")))
     return said_of(kind, worst, said)
 
 
 def check(kind, program, folder):
-    if kind == "bloom":
-        return check_bloom(kind, program, folder)
+    if kind in FOREIGN:
+        return check_foreign(kind, program, folder)
     model = make_model(kind)
     if model is None:
         print(f"{kind}: transformers {transformers.__version__} has no such model")
@@ -281,4 +341,4 @@ def main(doc, kinds, check):
 
 
 if __name__ == "__main__":
-    main(__doc__, KINDS, check)
+    main(__doc__, [*KINDS, *FOREIGN], check)

@@ -144,6 +144,7 @@ AttentionRequest attention_request(const ModelConfig& config) {
     request.soft_cap = config.dense.soft_cap;
     request.sinks = config.dense.sinks;
     request.alibi = config.dense.alibi_bias_max > 0;
+    if (config.dense.encoder) request.type = AttentionType::kEncoderOnly;
     return request;
   }
   request.mla = true;

@@ -10,7 +10,9 @@ namespace attnscope {
 namespace {
 
 std::size_t groups(const KvFacts& f) { return f.kv.num_groups(); }
-std::size_t slots(const KvFacts& f) { return f.state.tables.size() / groups(f); }
+std::size_t slots(const KvFacts& f) {
+  return groups(f) == 0 ? 0 : f.state.tables.size() / groups(f);
+}
 const std::vector<std::int32_t>& table(const KvFacts& f, std::size_t slot, std::size_t group) {
   return f.state.tables[slot * groups(f) + group];
 }

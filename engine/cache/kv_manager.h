@@ -89,7 +89,7 @@ class KvManager {
   const GroupTable& table(std::int32_t slot, std::size_t group) const {
     return tables_[static_cast<std::size_t>(slot) * groups_ + group];
   }
-  std::size_t num_slots() const { return tables_.size() / groups_; }
+  std::size_t num_slots() const { return quiet_.size(); }
   // Leading entries of a group's table whose blocks everybody holds who has a table there, also
   // who computes nothing in this step. 0 of a group with a window, and without caching.
   std::int64_t common_prefix(std::int32_t slot, std::size_t group) const;

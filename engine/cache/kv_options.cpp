@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 namespace attnscope {
@@ -70,7 +71,8 @@ Result<void> check_blocks(const KvOptions& o) {
 }  // namespace
 
 Result<KvOptions> check_options(KvOptions o) {
-  if (o.groups.empty() || o.groups.size() > kMostGroups) {
+  // Models without a cache have no group, and nothing that a prefix could be found in.
+  if ((o.groups.empty() && o.caching) || o.groups.size() > kMostGroups) {
     return out_of_range("the number of groups", static_cast<std::int64_t>(o.groups.size()), 1,
                         kMostGroups);
   }
@@ -88,7 +90,7 @@ Result<KvOptions> check_options(KvOptions o) {
     }
   }
   if (o.alignment == 0) o.alignment = multiple;
-  if (o.hash_block == 0) o.hash_block = divisor;
+  if (o.hash_block == 0) o.hash_block = std::max<std::int64_t>(divisor, 1);
   if (o.alignment < 1 || o.alignment > kMostTokens) {
     return out_of_range("scheduler_block_size", o.alignment, 1, kMostTokens);
   }

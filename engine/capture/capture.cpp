@@ -301,6 +301,7 @@ Result<std::shared_ptr<const BlockBytes>> Capture::block(std::int64_t step, std:
   if (!file) return file.error();
   const TensorEntry *ids = file->find("ids"), *blocks = file->find("blocks");
   const auto stride = info_->block_stride;
+  if (stride == 0) return none;  // a model without caches
   if (ids == nullptr || blocks == nullptr || ids->type != ElementType::kI32 ||
       blocks->type != ElementType::kU8 || blocks->elements % stride != 0 ||
       blocks->elements / stride != ids->elements) {

@@ -95,7 +95,7 @@ std::string odd_number(const CaptureIndex& index) {
   if (!within(parallel.size, 1, kMostRanks)) return "model.parallel.size";
   if (!within(parallel.rank, 0, parallel.size - 1)) return "model.parallel.rank";
   if (!within(index.num_blocks, 1, kMostBlocks)) return "num_blocks";
-  if (!within(index.block_stride, 1, kMostBytes / index.num_blocks)) return "block_stride";
+  if (!within(index.block_stride, 0, kMostBytes / index.num_blocks)) return "block_stride";
   if (!within(index.token_budget, 0, kMostTokens - 1)) return "token_budget";
   if (!within(index.max_requests, 0, kMostRequests)) return "max_requests";
   if (!within(index.draft_tokens, 0, kMostDrafts)) return "draft_tokens";

@@ -410,10 +410,27 @@ Result<std::string> resolve(std::string_view name_or_path) {
       fmt::format("allowed: {}, or the path of a scenario file", join(scenario_names())));
 }
 
+// Of a model that keeps nothing: a request is computed in one step, and ends with it.
+Result<void> fits_step(const std::string& name, std::int64_t prompt, std::int64_t fresh,
+                       const Scenario& scenario) {
+  if (fresh != 1) {
+    return bad_input(fmt::format("request \"{}\" is to have {} new tokens; {} keeps no rows, so "
+                                 "that it ends with the step of its prompt",
+                                 name, fresh, scenario.model.name),
+                     "set max_new_tokens to 1: what the head says of its last token");
+  }
+  if (prompt <= scenario.limits.token_budget) return {};
+  return bad_input(fmt::format("request \"{}\" has {} tokens, a step {} (token_budget); {} keeps "
+                               "no rows, so that a prompt cannot be cut",
+                               name, prompt, scenario.limits.token_budget, scenario.model.name),
+                   fmt::format("raise token_budget to at least {}, or lower tokens", prompt));
+}
+
 }  // namespace
 
 Result<void> fits_pool(const std::string& name, std::int64_t prompt, std::int64_t fresh,
                        const CacheLayout& layout, const Scenario& scenario) {
+  if (layout.groups.empty()) return fits_step(name, prompt, fresh, scenario);
   const std::int64_t usable = scenario.pool_blocks - 1;
   const std::int64_t demand = layout.demand(prompt + fresh, scenario.limits.token_budget);
   if (demand <= usable) return {};
@@ -437,6 +454,7 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
   options.kv.num_blocks = scenario.pool_blocks;
   options.kv.first_block = scenario.first_block;
   options.kv.max_model_len = scenario.model.max_position;
+  if (layout.groups.empty()) options.kv.caching = options.chunked_prefill = false;
   return options;
 }
 

@@ -57,6 +57,7 @@ StepMetadata begin_step(const CacheLayout& layout, const Serving& serving,
   }
   const auto rows = step.num_live();
   const auto groups = static_cast<std::int64_t>(layout.groups.size());
+  step.groups.reserve(2);  // present, also where a model has no cache
   for (const CacheGroup& group : layout.groups) {
     step.groups.push_back(group.block_tokens);
     step.groups.push_back(group.reach());

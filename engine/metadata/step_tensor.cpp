@@ -58,6 +58,7 @@ constexpr std::array kCommon = {
     Common{"positions", list<&StepMetadata::positions>},
     Common{"token_to_req", list<&StepMetadata::token_to_req>},
     Common{"seq_lens", list<&StepMetadata::seq_lens>},
+    Common{"query_start_loc", list<&StepMetadata::query_start_loc>},
     Common{"groups", groups},
     Common{"num_tokens", list<&StepMetadata::num_tokens>},
     Common{"num_before", list<&StepMetadata::num_before>},
@@ -72,7 +73,6 @@ constexpr std::array kCommon = {
     Common{"tables", by_group<&StepMetadata::tables>},
     Common{"counts_before", counts<&StepMetadata::counts_before>},
     Common{"counts", counts<&StepMetadata::counts>},
-    Common{"query_start_loc", list<&StepMetadata::query_start_loc>},
     Common{"slots", slots},
     Common{"tables/mla", full_table},
     Common{"tables/swa", tables_of<&CacheLayout::swa_groups>},
@@ -80,7 +80,8 @@ constexpr std::array kCommon = {
 };
 static_assert(kCommon[kPositionsTensor].name == "positions" &&
               kCommon[kTokenToReqTensor].name == "token_to_req" &&
-              kCommon[kSeqLensTensor].name == "seq_lens");
+              kCommon[kSeqLensTensor].name == "seq_lens" &&
+              kCommon[kQueryStartTensor].name == "query_start_loc");
 
 }  // namespace
 

@@ -125,6 +125,7 @@ struct StepMetadata;
 // is none of this name.
 int step_tensor_number(std::string_view name, std::span<const StepTensor> own);
 inline constexpr int kPositionsTensor = 0, kTokenToReqTensor = 1, kSeqLensTensor = 2;
+inline constexpr int kQueryStartTensor = 3;
 // Its place among the family's own; negative = a common one.
 int own_number(int number);
 // Absent where the step has none.

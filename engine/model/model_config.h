@@ -77,6 +77,9 @@ struct DenseAttention {
   bool weight_plus_one = false;  // norms multiply by 1 + w
   bool sinks = false;            // a logit a head that takes mass and gives nothing
   bool tied = true;              // the head is the embedding
+  // Tokens see all of their request, before and behind them, and nothing is kept: a request is
+  // computed in one step and ends with it.
+  bool encoder = false;
 };
 
 // Of absorbed MLA (engine/family/mla/): what the other numbers leave out. Rows are 512 latent dims

@@ -397,6 +397,7 @@ OpContext Session::op_context() {
   context.positions = tensor1(metadata_.positions);
   context.token_to_req = tensor1(metadata_.token_to_req);
   context.seq_lens = tensor1(metadata_.seq_lens);
+  context.query_start_loc = tensor1(metadata_.query_start_loc);
   context.logits_width = metadata_.logits_width();
   return context;
 }
@@ -481,10 +482,11 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     elapsed += deciding_seconds_;
     if (auto ok = plan_step(); !ok) return ok;
   }
-  if (id == AS_OP_BLOCK_TABLES) {
-    keep_tables(metadata_, tables_);
-    if (device_) device_->begin_step(metadata_);
-  }
+  if (id == AS_OP_BLOCK_TABLES) keep_tables(metadata_, tables_);
+  // What a device needs of the step is known with its tables, or without where it has none.
+  const bool tables_known =
+      id == (parts_.layout.groups.empty() ? AS_OP_SCHEDULE : AS_OP_BLOCK_TABLES);
+  if (tables_known && device_) device_->begin_step(metadata_);
   current_.timings.push_back({id, published, elapsed * 1e6, current_.seconds * 1e6, 0});
   if (by_device && is_seen && lane == DeviceRun::kLane) {
     // The op alone: without the launch, and without the copies for whoever looks at it.

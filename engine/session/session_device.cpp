@@ -16,8 +16,9 @@ namespace {
 PlanShape largest_step(const std::vector<Request>& requests, const SessionParts& parts) {
   PlanShape most;
   most.live = static_cast<std::int64_t>(requests.size());
-  std::int64_t longest = 1, smallest_block = parts.layout.groups.front().block_tokens;
+  std::int64_t longest = 1;
   for (const Request& request : requests) longest = std::max(longest, request.max_len());
+  std::int64_t smallest_block = longest;
   for (const CacheGroup& group : parts.layout.groups) {
     smallest_block = std::min<std::int64_t>(smallest_block, group.block_tokens);
   }

@@ -61,6 +61,10 @@ void time_op(const OpTiming& timing, StepSummary& summary) {
 std::shared_ptr<const AttentionCopy> copy_with_rows(const Session& session,
                                                     const std::vector<std::int32_t>& kept) {
   const OpParams& params = session.last_params();
+  if (params.op() == AS_OP_VARLEN_ATTENTION) {  // whose rows lie in no cache
+    return std::make_shared<const AttentionCopy>(
+        copy_attention(params.get<as_varlen_attention_params>(), kept, session.parts().threads));
+  }
   AttentionCopy copy;
   const auto copy_of = [&](const auto& attention) {
     copy = copy_attention(attention, kept, session.parts().threads);

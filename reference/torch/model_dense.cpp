@@ -151,22 +151,23 @@ class Model {
   }
 
   // q [T, H, D] of tokens from position `now` on, each over the keys up to its own, or those of
-  // its window, or of its chunk. Query heads h of KV head g are those with h / (H / G) = g. A sink
-  // takes its share and gives nothing.
+  // its window, or of its chunk; in encoders over all. Query heads h of KV head g are those with h
+  // / (H / G) = g. A sink takes its share and gives nothing.
   Tensor attend(std::size_t i, const Tensor& q, std::int64_t now, const LayerPast& past) const {
     const std::int64_t T = q.size(0), H = n_.heads, G = n_.kv_heads, D = n_.head_dim;
-    const Tensor keys = past.keys.narrow(0, 0, now + T).permute({1, 2, 0});   // [G, D, n]
-    const Tensor values = past.values.narrow(0, 0, now + T).transpose(0, 1);  // [G, n, D]
+    const std::int64_t N = n_.encoder ? past.keys.size(0) : now + T;
+    const Tensor keys = past.keys.narrow(0, 0, N).permute({1, 2, 0});   // [G, D, N]
+    const Tensor values = past.values.narrow(0, 0, N).transpose(0, 1);  // [G, N, D]
     const Tensor queries = q.view({T, G, H / G, D}).transpose(0, 1).reshape({G, -1, D});
     Tensor l = at::bmm(queries, keys).mul_(n_.scale);
     if (n_.soft_cap > 0) l = (l / n_.soft_cap).tanh() * n_.soft_cap;
     const Tensor t = counted(now, now + T).unsqueeze(1);
-    const Tensor key = counted(0, now + T);
+    const Tensor key = counted(0, N);
     if (n_.alibi_bias_max > 0) {
-      const Tensor behind = (key - t).to(at::kDouble).view({1, T, 1, now + T});  // 0 or less
-      l = l.view({G, T, H / G, -1}) + behind * weight(kSlopes).view({G, 1, H / G, 1});
+      const Tensor apart = (key - t).abs().to(at::kDouble).view({1, T, 1, N});
+      l = l.view({G, T, H / G, -1}) - apart * weight(kSlopes).view({G, 1, H / G, 1});
     }
-    Tensor seen = key.le(t);
+    Tensor seen = n_.encoder ? key.ge(0).expand({T, N}) : key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
     // Keys of the same chunk are as many whole chunks behind the first token.
     if (const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0; chunk > 0) {
@@ -182,7 +183,7 @@ class Model {
     const Tensor e = (l - top).exp();
     Tensor sum = e.sum(3, true);
     if (n_.sinks) sum = sum + (sinks - top).exp();
-    const Tensor o = at::bmm((e / sum).view({G, -1, now + T}), values);
+    const Tensor o = at::bmm((e / sum).view({G, -1, N}), values);
     return o.view({G, T, H / G, D}).transpose(0, 1).reshape({T, H, D});
   }
 

@@ -129,6 +129,41 @@ TEST(DrivenDense, WindowShowsTheChunkOfAChunkedLayer) {
   });
 }
 
+// Whatever looks for groups, blocks or rows of a cache finds none and says so; nothing falls over.
+TEST(DrivenDense, EveryPanelDrawsAModelWithoutCaches) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    RunSetup setup;
+    setup.scenario = small_scenario(60, 1);
+    setup.scenario.model = *preset("tiny-bert");
+    setup.references = References::kSim;
+    app.bench().open(std::move(setup), false);
+    user.settle();
+    app.bench().run_until("to the end", [](const Session&) { return false; });
+    user.settle();
+    for (const char* layout : {"layout.step", "layout.cache", "layout.selection", "layout.error"}) {
+      ASSERT_TRUE(app->commands().run(layout));
+      ASSERT_TRUE(app->commands().run("cursor.goto=0/1/varlen_attention"));
+      user.settle();
+      user.wait(4);
+    }
+    for (const auto& [panel, text] : {std::pair{"window", "tokens of its request"},
+                                      {"top_k", "attends all 60 rows"},
+                                      {"block_tables", "The model has no caches"},
+                                      {"bytes", "no op writes rows"},
+                                      {"why", "The model has no caches"}}) {
+      user.show(panel);
+      user.wait(4);
+      expect_on_screen(user, text);
+    }
+    for (const char* panel :
+         {"cache", "pool", "compare", "sink", "plan", "events", "time", "coverage", "index_keys"}) {
+      user.show(panel);
+      user.wait(2);
+    }
+  });
+}
+
 TEST(DrivenDense, WindowShowsHowFarSlidingLayersReach) {
   DrivenApp app;
   app.drive([&](User& user) {

@@ -28,6 +28,10 @@ constexpr DenseWire kDenseWires[] = {
     {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
     {AS_OP_LOCAL_BATCH, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"},
+    {AS_OP_VARLEN_ATTENTION, "q", AS_OP_Q_PROJ, "y"},
+    {AS_OP_VARLEN_ATTENTION, "k", AS_OP_K_PROJ, "y"},
+    {AS_OP_VARLEN_ATTENTION, "v", AS_OP_V_PROJ, "y"},
+    {AS_OP_O_PROJ, "x", AS_OP_VARLEN_ATTENTION, "o"},
     {AS_OP_RESIDUAL, "y", AS_OP_O_PROJ, "y"},
     {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
     {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
@@ -68,6 +72,9 @@ void DenseAudit::check_numbers(const OpParams& params, int layer) {
     case AS_OP_PAGED_ATTENTION:
       check_attention(params, layer);
       break;
+    case AS_OP_VARLEN_ATTENTION:
+      check_packed(params, layer);
+      break;
     default:
       break;
   }
@@ -98,6 +105,8 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
     case AS_OP_ROPE_KV_INSERT:
       check("q_weight", n_.qk_norm ? p + "self_attn.q_norm.weight" : "");
       return check("k_weight", n_.qk_norm ? p + "self_attn.k_norm.weight" : "");
+    case AS_OP_VARLEN_ATTENTION:
+      return check("alibi_slopes", n_.alibi_bias_max > 0 ? "alibi_slopes" : "");
     case AS_OP_PAGED_ATTENTION:
       check("alibi_slopes", n_.alibi_bias_max > 0 ? "alibi_slopes" : "");
       return check("sinks", n_.sinks ? p + "self_attn.sinks" : "");
@@ -122,6 +131,7 @@ std::pair<std::int64_t, std::int64_t> DenseAudit::first_of_rank(as_op_id op,
     case AS_OP_V_PROJ:
       return {first_head * n_.kv_heads / n_.heads * n_.head_dim, 0};
     case AS_OP_PAGED_ATTENTION:
+    case AS_OP_VARLEN_ATTENTION:
       return {first_head, 0};
     case AS_OP_O_PROJ:
       return {0, parallel_.rank * given.shape[1]};
@@ -185,6 +195,20 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   const int group = layout_.of_tap(layer, params.op(), "k_cache")->group;
   if (chunk_of(layer) == 0) return check_pages(params, layer, "table", tables_, group);
   check_pages(params, layer, "table", local_tables_, group, layout_.chunk_groups.front());
+}
+
+// The starts that it is given are those that the step was planned with, which are held against
+// the requests (check_tokens).
+void DenseAudit::check_packed(const OpParams& params, int layer) {
+  const auto& p = params.get<as_varlen_attention_params>();
+  number(params, layer, "scale", p.scale, n_.scale);
+  number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
+  number(params, layer, "causal", p.causal, n_.encoder ? 0 : 1);
+  number(params, layer, "window_left", p.window_left, -1);
+  number(params, layer, "window_right", p.window_right, -1);
+  if (present(p.cu_seqlens_k)) {
+    wrong(params, layer, "cu_seqlens_k", "it has cu_seqlens_k, and its keys are its queries' own");
+  }
 }
 
 std::int64_t DenseAudit::chunk_of(int layer) const {

@@ -28,6 +28,7 @@ class DenseAudit : public LayerAudit {
   void check_insertion(const OpParams& params, int layer);
   void check_attention(const OpParams& params, int layer);
   void check_local_batch(const OpParams& params);
+  void check_packed(const OpParams& params, int layer);
   // Tokens of the chunks of a running layer, 0 = none.
   std::int64_t chunk_of(int layer) const;
   void check_cache(const OpParams& params, int layer, const char* tap);

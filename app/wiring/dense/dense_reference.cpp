@@ -36,6 +36,7 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   n.qk_norm = d.qk_norm;
   n.weight_plus_one = d.weight_plus_one;
   n.sinks = d.sinks;
+  n.encoder = d.encoder;
   n.tied = d.tied;
   n.sink_shift = static_cast<float>(c.sink_shift);
   n.given_sinks = c.sinks;

@@ -12,7 +12,7 @@ constexpr DealtNumber kDenseDealt[] = {
     {"KV heads", &ModelConfig::kv_heads, true},
 };
 
-constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked"};
+constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked", "encoder"};
 
 constexpr PublishedModel kDenseModels[] = {
     {"LlamaForCausalLM", "llama"},        {"MistralForCausalLM", "mistral"},
@@ -23,6 +23,7 @@ constexpr PublishedModel kDenseModels[] = {
 constexpr NamedCache kDenseCaches[] = {{kKeyCache, "k", "keys"}, {kValueCache, "v", "values"}};
 
 const char* dense_type(const ModelConfig& config, int layer) {
+  if (config.dense.encoder) return kDenseTypes[3];
   return kDenseTypes[dense_chunk(config, layer) > 0 ? 2 : dense_window(config, layer) > 0 ? 1 : 0];
 }
 
@@ -121,7 +122,7 @@ std::span<const NamedCache> dense_cache_names() { return kDenseCaches; }
 
 std::vector<CacheSpec> dense_caches(const ModelConfig& config) {
   std::vector<CacheSpec> specs;
-  for (int i = 0; i < config.num_layers(); ++i) {
+  for (int i = 0; i < config.num_layers() && !config.dense.encoder; ++i) {
     for (const NamedCache& named : kDenseCaches) specs.push_back(dense_spec(i, named, config));
   }
   return specs;

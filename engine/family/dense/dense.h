@@ -3,6 +3,9 @@
 // layer by layer. Positions are turned into rotations, or into ALiBi's bias. K and V are caches of
 // their own.
 //
+// Encoders see all of their request, in both directions; they have no caches, and a request is
+// computed in one step.
+//
 // Of such a model the attention alone runs: h += attention(RMSNorm(h)) per layer, final norm, head,
 // greedy sampling. No MLP, no norms behind attention, no scaled embedding.
 #pragma once

@@ -15,6 +15,7 @@ DensePhase dense_phase_of(as_op_id op) {
     case AS_OP_ROPE_KV_INSERT:
       return kDenseRows;
     case AS_OP_PAGED_ATTENTION:
+    case AS_OP_VARLEN_ATTENTION:
       return kDenseAttention;
     case AS_OP_O_PROJ:
     case AS_OP_RESIDUAL:
@@ -36,7 +37,11 @@ class GraphOfDense {
   }
 
   ModelGraph make() {
-    std::vector<Node> before = {schedule_node(), block_tables_node(), slot_mapping_node()};
+    std::vector<Node> before = {schedule_node()};
+    if (!config_.dense.encoder) {
+      before.push_back(block_tables_node());
+      before.push_back(slot_mapping_node());
+    }
     if (dense_chunk(config_) > 0) before.push_back(local_batch());
     graph_.before = LayerGraph(std::move(before));
     for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer(i));
@@ -68,6 +73,26 @@ class GraphOfDense {
     nodes.push_back(projection(AS_OP_Q_PROJ, kDenseMainPath, "q_proj", q_raw_, heads));
     nodes.push_back(projection(AS_OP_K_PROJ, kDenseRowPath, "k_proj", k_raw_, kv_heads));
     nodes.push_back(projection(AS_OP_V_PROJ, kDenseRowPath, "v_proj", v_, kv_heads));
+    if (config_.dense.encoder) {
+      nodes.push_back(packed_attention());
+    } else {
+      cached_attention(i, nodes);
+    }
+    nodes.push_back(Node(AS_OP_O_PROJ)
+                        .reads("x", o_, {heads * dim})
+                        .weight("weight", "o_proj")
+                        .makes("y", y_, AS_BF16, {kStepTokens, config_.hidden}));
+    nodes.push_back(Node(AS_OP_RESIDUAL)
+                        .reads("h", hidden_)
+                        .reads("y", y_)
+                        .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
+    for (Node& node : nodes) node.in_phase(dense_phase_of(node.op()));
+    return LayerGraph(std::move(nodes));
+  }
+
+  // What lies between projections, with K and V in caches.
+  void cached_attention(int i, std::vector<Node>& nodes) {
+    const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads, dim = config_.head_dim;
     Node insert = Node(AS_OP_ROPE_KV_INSERT).reads("q", q_raw_).reads("k", k_raw_).reads("v", v_);
     if (config_.dense.qk_norm) insert.weight("q_weight", "q_norm").weight("k_weight", "k_norm");
     insert.step("positions", "positions")
@@ -93,20 +118,23 @@ class GraphOfDense {
           .step("seq_lens", "seq_lens");
     }
     if (config_.dense.sinks) attention.weight("sinks", "sinks");
+    nodes.push_back(attended(std::move(attention)));
+  }
+
+  // Without caches: the requests of a step, one behind the other.
+  Node packed_attention() const {
+    return attended(Node(AS_OP_VARLEN_ATTENTION)
+                        .reads("q", q_raw_)
+                        .reads("k", k_raw_)
+                        .reads("v", v_)
+                        .step("cu_seqlens", "query_start_loc"));
+  }
+
+  Node attended(Node attention) const {
     if (config_.dense.alibi_bias_max > 0) attention.weight("alibi_slopes", "alibi_slopes");
-    attention.makes("o", o_, AS_BF16, {kStepTokens, heads, dim})
-        .makes("lse", lse_, AS_F32, {kStepTokens, heads});
-    nodes.push_back(std::move(attention));
-    nodes.push_back(Node(AS_OP_O_PROJ)
-                        .reads("x", o_, {heads * dim})
-                        .weight("weight", "o_proj")
-                        .makes("y", y_, AS_BF16, {kStepTokens, config_.hidden}));
-    nodes.push_back(Node(AS_OP_RESIDUAL)
-                        .reads("h", hidden_)
-                        .reads("y", y_)
-                        .makes("out", hidden_out_, AS_BF16, {kStepTokens, config_.hidden}));
-    for (Node& node : nodes) node.in_phase(dense_phase_of(node.op()));
-    return LayerGraph(std::move(nodes));
+    attention.makes("o", o_, AS_BF16, {kStepTokens, config_.heads, config_.head_dim})
+        .makes("lse", lse_, AS_F32, {kStepTokens, config_.heads});
+    return attention;
   }
 
   Node projection(as_op_id op, DensePath branch, const char* weight, ValueId out,

@@ -138,11 +138,11 @@ void read_windows(JsonObject& root, const std::string& type, const std::vector<s
   }
 }
 
-// Which layers turn nothing: no_rope_layers has 0 for them. Without that list: with ALiBi all, of
-// Llama 4 every fourth (no_rope_layer_interval).
+// Which layers turn nothing: no_rope_layers has 0 for them. Without that list: with ALiBi and in
+// encoders all, of Llama 4 every fourth (no_rope_layer_interval).
 void read_unrotated(JsonObject& root, bool llama4, ModelConfig& c) {
   const std::size_t layers = c.dense.windows.size();
-  const bool alibi = c.dense.alibi_bias_max > 0;
+  const bool none = c.dense.alibi_bias_max > 0 || c.dense.encoder;
   const std::int64_t interval =
       root.integer("no_rope_layer_interval", 1, kMostDenseLayers, llama4 ? 4 : 0);
   std::vector<std::int64_t> turned;
@@ -152,8 +152,8 @@ void read_unrotated(JsonObject& root, bool llama4, ModelConfig& c) {
                      fmt::format("has {} entries for {} layers", turned.size(), layers),
                      "one entry a layer");
   }
-  if (turned.empty() && alibi) c.dense.unrotated.assign(layers, 1);
-  if (turned.empty() && (alibi || !llama4)) return;
+  if (turned.empty() && none) c.dense.unrotated.assign(layers, 1);
+  if (turned.empty() && (none || !llama4)) return;
   for (std::size_t i = 0; i < layers; ++i) {
     const bool turns =
         turned.empty() ? (static_cast<std::int64_t>(i) + 1) % interval != 0 : turned[i] != 0;
@@ -224,6 +224,7 @@ ModelConfig read_dense(JsonObject& root) {
   c.compress_ratios.assign(static_cast<std::size_t>(layers), 0);
   read_ropes(root, gemma, c);
   read_alibi(root, c);
+  c.dense.encoder = !root.boolean("is_causal", true);
   read_layers(root, type, layers, c);
   DenseAttention& d = c.dense;
   d.qk_norm = gemma || type == "qwen3";
@@ -276,6 +277,7 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   if (d.soft_cap > 0) j["attn_logit_softcapping"] = d.soft_cap;
   j["head_dim"] = c.head_dim;
   j["hidden_size"] = c.hidden;
+  if (d.encoder) j["is_causal"] = false;
   if (chunks) j["attention_chunk_size"] = std::ranges::max(d.chunks);
   if (llama4) j["attn_temperature_tuning"] = j["use_qk_norm"] = false;
   if (windows || chunks) {

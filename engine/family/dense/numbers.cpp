@@ -25,6 +25,13 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.weight_plus_one = d.weight_plus_one ? 1 : 0;
       break;
     }
+    case AS_OP_VARLEN_ATTENTION: {
+      auto& p = *static_cast<as_varlen_attention_params*>(params);
+      p.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
+      p.soft_cap = d.soft_cap;
+      p.window_left = p.window_right = -1;
+      break;
+    }
     case AS_OP_PAGED_ATTENTION: {
       auto& p = *static_cast<as_paged_attention_params*>(params);
       p.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(config.head_dim));

@@ -111,6 +111,24 @@ ModelConfig dense_alibi() {
   return c;
 }
 
+// A request is a text that every token of it sees.
+ModelConfig dense_bert() {
+  ModelConfig c = small_model("tiny-bert", 3, 8, 8, 32);
+  c.dense.encoder = true;
+  c.dense.unrotated.assign(3, 1);
+  c.rms_eps = 1e-12;
+  return c;
+}
+
+// A request is an image: as many tokens as it has patches. Heads of 72, as SigLIP's.
+ModelConfig dense_vit() {
+  ModelConfig c = small_model("tiny-vit", 3, 4, 4, 72);
+  c.dense.encoder = true;
+  c.dense.unrotated.assign(3, 1);
+  c.dense.tied = false;
+  return c;
+}
+
 }  // namespace
 
 ModelConfig dense_example() {
@@ -125,9 +143,10 @@ ModelConfig dense_example() {
 
 std::span<const FamilyPreset> dense_presets() {
   static constexpr FamilyPreset kPresets[] = {
-      {"tiny-alibi", dense_alibi},     {"tiny-gemma", dense_gemma},   {"tiny-gptoss", dense_gptoss},
-      {"tiny-llama", dense_llama},     {"tiny-llama4", dense_llama4}, {"tiny-mha", dense_mha},
-      {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa}};
+      {"tiny-alibi", dense_alibi},   {"tiny-bert", dense_bert},       {"tiny-gemma", dense_gemma},
+      {"tiny-gptoss", dense_gptoss}, {"tiny-llama", dense_llama},     {"tiny-llama4", dense_llama4},
+      {"tiny-mha", dense_mha},       {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa},
+      {"tiny-vit", dense_vit}};
   return kPresets;
 }
 

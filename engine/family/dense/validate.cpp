@@ -1,6 +1,7 @@
 // Rules that pages, rotary tables and kernels impose on a model of dense attention.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/family/dense/dense.h"
@@ -54,6 +55,30 @@ Result<void> check_chunks(const ModelConfig& c) {
                   d.block_tokens));
 }
 
+// No op between projections and attention, and no rows that one could leave out.
+Result<void> check_encoder(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  const auto any = [](const std::vector<int>& list) {
+    return std::ranges::any_of(list, [](int n) { return n != 0; });
+  };
+  const struct {
+    bool has;
+    const char *key, *what;
+  } not_here[] = {
+      {any(d.windows), "sliding_window", "a window"},
+      {any(d.chunks), "attention_chunk_size", "chunks"},
+      {d.sinks, "attnscope_sinks", "a sink a head"},
+      {d.qk_norm, "model_type", "norms of queries and keys"},
+      {d.unrotated.size() != d.windows.size() ||
+           std::ranges::any_of(d.unrotated, [](int n) { return n == 0; }),
+       "no_rope_layers", "a rotary embedding"},
+  };
+  for (const auto& n : not_here) {
+    if (n.has) return not_allowed(n.key, n.what, "none in a model whose is_causal is false");
+  }
+  return {};
+}
+
 Result<void> check_dense_layers(const ModelConfig& c) {
   const auto count = static_cast<std::size_t>(c.published_layers());
   if (c.dense.windows.size() != count) {
@@ -68,6 +93,9 @@ Result<void> check_dense_layers(const ModelConfig& c) {
                        fmt::format("0 (all tokens), {} (sliding_window)", c.window));
   }
   if (auto ok = check_chunks(c); !ok) return ok;
+  if (c.dense.encoder) {
+    if (auto ok = check_encoder(c); !ok) return ok;
+  }
   if (c.layers.empty()) return not_allowed("layers", "an empty list", "at least one layer");
   for (std::size_t k = 0; k < c.layers.size(); ++k) {
     const int first = k > 0 ? c.layers[k - 1] + 1 : 0;

@@ -251,6 +251,7 @@ void DecodePlan::add(const Launch& launch, const LaneSelector& lanes) {
     context.positions = whole(metadata_.positions);
     context.token_to_req = whole(metadata_.token_to_req);
     context.seq_lens = whole(metadata_.seq_lens);
+    context.query_start_loc = whole(metadata_.query_start_loc);
     context.logits_width = shape_.logits;
     step.params = layer_op_params(launch.op, launch.layer, context, frame_, source);
   }

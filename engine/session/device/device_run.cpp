@@ -46,8 +46,10 @@ Result<void> DeviceRun::begin_layers(const StepMetadata& step, const as_tensor& 
   plan_ = nullptr;
   ran_.clear();
   residency_->host_wrote(hidden);
-  // A plan runs all layers at once; recorded inputs and sums over ranks come between two ops.
+  // A plan runs all layers at once; recorded inputs and sums over ranks come between two ops. A
+  // step of a model without caches is none of decoding.
   if (!may_plan || parts_.inputs || parts_.ranks.size() > 1) return {};
+  if (parts_.layout.groups.empty()) return {};
   PlanShape shape = most_;
   shape.tokens = graph_tokens(step.num_tokens_in_step());
   if (!graph_refusal(step).empty() || !runs_all(lanes) || step.num_live() > shape.live ||

@@ -52,12 +52,14 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
 Result<std::unique_ptr<Residency>> Residency::make(std::shared_ptr<ComputeDevice> device,
                                                    const SessionParts& parts, Slab& slab) {
   std::unique_ptr<Residency> r(new Residency(std::move(device), parts, slab));
-  auto memory = r->device_->allocate(to_size(slab.num_blocks() * slab.block_stride()));
+  // Blocks of a model without caches have no bytes.
+  const std::size_t bytes =
+      to_size(std::max<std::int64_t>(slab.num_blocks() * slab.block_stride(), 1));
+  auto memory = r->device_->allocate(bytes);
   if (!memory) return memory.error();
   r->device_slab_ = static_cast<unsigned char*>(*memory);
   // Like the host's. A block that nobody has met needs no upload then.
-  auto zero =
-      r->device_->fill(r->device_slab_, 0, to_size(slab.num_blocks() * slab.block_stride()));
+  auto zero = r->device_->fill(r->device_slab_, 0, bytes);
   if (!zero) return zero.error();
   for (std::int64_t id = 0; id < slab.num_blocks(); ++id) {
     if (slab.met(id)) r->wrote(id);

@@ -1,5 +1,6 @@
 // The attention weights of some token rows of one attention op, recomputed from its inputs. Of
-// paged_attention the window is what the token that sees most rows sees, oldest first.
+// paged_attention and varlen_attention the window is what the token that sees most rows sees,
+// oldest first.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,10 @@ namespace attnscope {
 AttentionCopy copy_attention(const as_sparse_attention_params& params,
                              const std::vector<std::int32_t>& rows, const as_threads* threads);
 AttentionCopy copy_attention(const as_paged_attention_params& params,
+                             const std::vector<std::int32_t>& rows, const as_threads* threads);
+
+// Without caches: slots are rows of the keys.
+AttentionCopy copy_attention(const as_varlen_attention_params& params,
                              const std::vector<std::int32_t>& rows, const as_threads* threads);
 
 // The rows behind the slots of a copy, as they are in the caches now; their steps are not known.

@@ -16,7 +16,8 @@ void Slab::Free::operator()(std::uint8_t* p) const { munmap(p, bytes); }
 
 Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
     : num_blocks_(num_blocks), stride_(layout.block_stride), own_bytes_(layout.own_bytes()) {
-  const auto bytes = static_cast<std::size_t>(num_blocks_ * stride_);
+  // A page at least: where a model has no caches blocks have no bytes.
+  const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(num_blocks_ * stride_, 4096));
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();

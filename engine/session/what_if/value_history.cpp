@@ -248,6 +248,10 @@ Result<ValueHistory> value_history(const Session& session, std::int64_t token, s
     return bad_input(fmt::format("only elements of {} have contributions", own),
                      fmt::format("name an op STEP/LAYER/{}", own));
   }
+  if (session.last_params().op() == AS_OP_VARLEN_ATTENTION) {
+    return bad_input("the rows that varlen_attention reads lie in no cache and have no history",
+                     "ask for a model that keeps rows");
+  }
   const as_tensor& o = attention_output(session.last_params());
   const struct {
     const char* name;

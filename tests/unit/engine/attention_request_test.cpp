@@ -69,6 +69,8 @@ TEST_F(AttentionRequests, OfOurModels) {
   EXPECT_EQ(r.soft_cap, 20);
   EXPECT_TRUE(r.sinks);
   EXPECT_FALSE(r.alibi);
+  EXPECT_EQ(r.type, AttentionType::kDecoder);
+  EXPECT_EQ(attention_request(*preset("tiny-bert")).type, AttentionType::kEncoderOnly);
   EXPECT_TRUE(attention_request(*preset("tiny-alibi")).alibi);
   r = attention_request(*preset("tiny-llama"));
   EXPECT_EQ(r.window, 0);

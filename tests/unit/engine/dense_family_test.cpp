@@ -44,6 +44,7 @@ TEST_F(DenseFamily, WhatIsWrittenIsReadAgain) {
     EXPECT_EQ(again.dense.sinks, c.dense.sinks);
     EXPECT_EQ(again.dense.alibi_bias_max, c.dense.alibi_bias_max);
     EXPECT_EQ(again.dense.unrotated, c.dense.unrotated);
+    EXPECT_EQ(again.dense.encoder, c.dense.encoder);
     EXPECT_EQ(again.rope_dim, c.rope_dim);
     EXPECT_EQ(again.kv_heads, c.kv_heads);
   }
@@ -190,6 +191,45 @@ TEST_F(DenseFamily, SlopesFollowTheNumberOfHeads) {
   ModelConfig without = *preset("tiny-alibi");
   without.dense.alibi_bias_max = 0;
   EXPECT_EQ(parameter_count(*preset("tiny-alibi")), parameter_count(without));
+}
+
+// Without caches: no group, no page, no table; attention follows the projections.
+TEST_F(DenseFamily, EncodersKeepNothing) {
+  for (const char* name : {"tiny-bert", "tiny-vit"}) {
+    const ModelConfig c = *preset(name);
+    EXPECT_TRUE(dense_caches(c).empty());
+    EXPECT_TRUE(build_cache_layout(c).groups.empty());
+    const auto graph = model_graph(c);
+    EXPECT_EQ(graph->before.ops(), (std::vector<as_op_id>{AS_OP_SCHEDULE}));
+    const std::vector<as_op_id> right = {AS_OP_ATTN_NORM, AS_OP_Q_PROJ,           AS_OP_K_PROJ,
+                                         AS_OP_V_PROJ,    AS_OP_VARLEN_ATTENTION, AS_OP_O_PROJ,
+                                         AS_OP_RESIDUAL};
+    for (const LayerGraph& layer : graph->layers) EXPECT_EQ(layer.ops(), right);
+    EXPECT_STREQ(dense().layer_type(c, 0), "encoder");
+  }
+  json file = llama();
+  file["is_causal"] = false;
+  const ModelConfig c = must(file);
+  EXPECT_TRUE(c.dense.encoder);
+  EXPECT_EQ(layer_rope(c, 0).base, 0);
+  as_varlen_attention_params p{};
+  dense_layer_numbers(AS_OP_VARLEN_ATTENTION, 0, c, 0, &p);
+  EXPECT_EQ(p.causal, 0);
+  EXPECT_EQ(p.window_left, -1);
+  EXPECT_EQ(p.window_right, -1);
+  EXPECT_EQ(p.scale, 0.125);
+  const auto with = [&](const char* key, const json& value) {
+    json changed = file;
+    changed[key] = value;
+    return changed;
+  };
+  refused(with("no_rope_layers", std::vector<int>(16, 1)), {"no_rope_layers", "is_causal"});
+  refused(with("attnscope_sinks", true), {"attnscope_sinks", "is_causal"});
+  json windows = with("sliding_window", 64);
+  windows["model_type"] = "mistral";
+  refused(windows, {"sliding_window", "is_causal"});
+  json norms = with("model_type", "qwen3");
+  refused(norms, {"norms of queries and keys"});
 }
 
 TEST_F(DenseFamily, CachesAreKeptByWindow) {

@@ -81,6 +81,11 @@ void check_dense(const Session& session, DumpInvariants& to) {
       check_masses(copy_attention(p, rows, nullptr), rows, to, kDenseMass);
       return check_last_row_alone(session, to, kDenseRowAlone);
     }
+    case AS_OP_VARLEN_ATTENTION: {
+      const auto rows = last_rows(session.metadata());
+      const auto& p = session.last_params().get<as_varlen_attention_params>();
+      return check_masses(copy_attention(p, rows, nullptr), rows, to, kDenseMass);
+    }
     default:
       return;
   }
