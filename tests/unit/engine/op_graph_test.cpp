@@ -239,12 +239,9 @@ TEST(OpGraph, WeightsOfTheFamiliesAreDealtOutByTheirHeadsAndGroups) {
                                            {"sinks", Shard::kRows},
                                            {"wo_a", Shard::kRows},
                                            {"wo_b", Shard::kColumns}};
-  const std::map<std::string, Shard> dense = {{"q_proj", Shard::kRows},
-                                              {"k_proj", Shard::kRows},
-                                              {"v_proj", Shard::kRows},
-                                              {"sinks", Shard::kRows},
-                                              {"alibi_slopes", Shard::kRows},
-                                              {"o_proj", Shard::kColumns}};
+  const std::map<std::string, Shard> dense = {
+      {"q_proj", Shard::kRows}, {"k_proj", Shard::kRows},       {"v_proj", Shard::kRows},
+      {"sinks", Shard::kRows},  {"alibi_slopes", Shard::kRows}, {"o_proj", Shard::kColumns}};
   const std::map<std::string, Shard> mla = {
       {"q_b", Shard::kRows}, {"kv_b", Shard::kRows}, {"o_proj", Shard::kColumns}};
   for (const std::string& name : preset_names()) {
