@@ -325,6 +325,9 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
   json drift = json::array();
   for (const LayerDrift& d : result.summary.drift) {
     drift.push_back({{"layer", d.layer}, {"cosine", number_json(d.cosine)}, {"step", d.step}});
+    // Beyond the limit, and why that is not held against the run.
+    const bool excused = !(d.cosine <= result.summary.drift_limit) && !d.beyond;
+    if (excused) drift.back()["past_near_ties"] = d.past_near_ties;
   }
   return {{"format", "attnscope-report"},
           {"version", kReportVersion},

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "engine/trace/drift.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -77,6 +78,7 @@ Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
   Summary summary;
   summary.drift_limit = drift_limit;
   summary.blamed = blame(results);
+  DriftWatch watch(drift_limit);
   for (const TapResult& result : results) {
     ++summary.taps;
     note_budget(result, summary.budgets);
@@ -84,6 +86,7 @@ Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
     if (result.verdict == Verdict::kWrong && !summary.first_wrong) summary.first_wrong = result;
     if (result.verdict == Verdict::kNearTie) summary.near_ties.push_back(result);
     if (result.selection && result.selection->tokens > 0) summary.selections.push_back(result);
+    watch.add(result);
     if (as_op_role(result.op) != AS_ROLE_RESIDUAL || !result.inherited) continue;
     auto drift = std::find_if(summary.drift.begin(), summary.drift.end(),
                               [&](const LayerDrift& d) { return d.layer == result.layer; });
@@ -94,8 +97,11 @@ Summary summarise(const std::vector<TapResult>& results, double drift_limit) {
     if (!std::isnan(drift->cosine) && !(result.inherited->cosine <= drift->cosine)) {
       drift->cosine = result.inherited->cosine;
       drift->step = result.step;
+      drift->past_near_ties = watch.past_near_ties(result.layer);
     }
-    if (!(drift->cosine <= drift_limit)) summary.diverged = true;
+    if (watch.beyond(result.layer, result.inherited->cosine)) {
+      drift->beyond = summary.diverged = true;
+    }
   }
   return summary;
 }

@@ -102,6 +102,9 @@ struct LayerDrift {
   int layer = 0;
   double cosine = 0;
   std::int64_t step = 0;  // where it was worst
+  // There, the selections of both histories had parted, by near ties alone (drift.h).
+  bool past_near_ties = false;
+  bool beyond = false;  // anywhere, of what it may be
 };
 
 // Who is to blame: an op with wrong outputs, or a cache whose rows are not those that were written.
@@ -136,7 +139,7 @@ struct Summary {
   std::vector<TapResult> selections;  // free-running selections that differ
   std::vector<LayerDrift> drift;
   double drift_limit = 0;
-  bool diverged = false;  // a layer's drift is beyond the limit
+  bool diverged = false;  // a layer's drift is beyond what it may be
   bool stood_in = false;  // a lane failed, and another one carried out its op from there on
 
   std::int64_t count(Verdict v) const { return counts[static_cast<std::size_t>(v)]; }

@@ -73,6 +73,78 @@ TEST(Summary, NotANumberIsTheWorstDrift) {
   EXPECT_EQ(s.drift[0].step, 1);
 }
 
+// Scores of a layer that have drifted so far, and a selection by them that differs.
+std::vector<TapResult> parted(int layer, std::int64_t step, double scores, double margin = 1e-4,
+                              double difference = 1e-3) {
+  TapResult logits = tap(Verdict::kRounding, step, AS_OP_INDEXER_LOGITS);
+  logits.layer = layer;
+  logits.inherited.emplace().cosine = scores;
+  TapResult chosen = tap(Verdict::kEqual, step, AS_OP_INDEXER_TOPK);
+  chosen.layer = layer;
+  chosen.selection = SelectionDrift{1, 2, margin, difference, 0.99};
+  return {logits, chosen};
+}
+
+Summary summary_of(std::initializer_list<std::vector<TapResult>> parts) {
+  std::vector<TapResult> all;
+  for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return summarise(all, 1e-3);
+}
+
+using Outputs = std::vector<TapResult>;
+
+TEST(Summary, DriftPastNearTiesIsExcused) {
+  const Summary s = summary_of({{output(0, 5, 1e-6)}, parted(2, 5, 1e-5), {output(2, 5, 2e-3)}});
+  EXPECT_FALSE(s.diverged);
+  EXPECT_EQ(s.verdict(), "ok");
+  ASSERT_EQ(s.drift.size(), 2u);
+  EXPECT_FALSE(s.drift[0].past_near_ties);
+  EXPECT_TRUE(s.drift[1].past_near_ties);
+  EXPECT_FALSE(s.drift[1].beyond);
+  EXPECT_DOUBLE_EQ(s.drift[1].cosine, 2e-3);
+}
+
+TEST(Summary, LayersBehindReadWhatNearTiesMoved) {
+  const auto ties = parted(2, 5, 1e-5);
+  EXPECT_FALSE(summary_of({ties, {output(3, 5, 2e-3)}}).diverged);
+  // Later steps of the layers behind read its rows; those of the layer itself do not.
+  EXPECT_FALSE(summary_of({ties, {output(3, 9, 2e-3)}}).diverged);
+  EXPECT_TRUE(summary_of({ties, {output(2, 9, 2e-3)}}).diverged);
+  // Nor do layers before it, and steps before.
+  EXPECT_TRUE(summary_of({ties, {output(0, 9, 2e-3)}}).diverged);
+  EXPECT_TRUE(summary_of({{output(3, 4, 2e-3)}, ties}).diverged);
+}
+
+TEST(Summary, OtherSelectionsThanByNearTiesExcuseNothing) {
+  const Outputs out = {output(2, 5, 2e-3)};
+  // Scores that have nothing to do with each other, or whose difference does not explain a swap.
+  EXPECT_TRUE(summary_of({parted(2, 5, 0.5), out}).diverged);
+  EXPECT_TRUE(summary_of({parted(2, 5, 1e-5, 3e-3, 1e-3), out}).diverged);
+  // A selection that is wrong by its own scores; such a run is wrong besides.
+  std::vector<TapResult> bad = parted(2, 5, 1e-5);
+  bad.back().verdict = Verdict::kWrong;
+  const Summary s = summary_of({bad, out});
+  EXPECT_TRUE(s.diverged);
+  EXPECT_EQ(s.verdict(), "wrong");
+  // One of both kinds.
+  EXPECT_TRUE(summary_of({parted(0, 5, 0.5), parted(2, 5, 1e-5), out}).diverged);
+  // No scores are known.
+  EXPECT_TRUE(summary_of({{parted(2, 5, 1e-5).back()}, out}).diverged);
+}
+
+TEST(Summary, NearTiesDoNotReplaceAnOutput) {
+  EXPECT_TRUE(summary_of({parted(2, 5, 1e-5), {output(2, 5, 2e-2)}}).diverged);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(summary_of({parted(2, 5, 1e-5), {output(2, 5, nan)}}).diverged);
+}
+
+TEST(Summary, ScoresBehindNearTiesMayDriftAsOutputsDo) {
+  // Layer 4 scores by what layer 2 has moved.
+  const Summary s = summary_of({parted(2, 5, 1e-5), parted(4, 5, 2e-3), {output(4, 5, 3e-3)}});
+  EXPECT_FALSE(s.diverged);
+  EXPECT_TRUE(summary_of({parted(4, 5, 2e-3), {output(4, 5, 3e-3)}}).diverged);
+}
+
 TapResult wrong(as_op_id op, const char* tap, std::int64_t step) {
   TapResult r;
   r.op = op;
