@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "engine/trace/plain_number.h"
@@ -24,6 +25,13 @@ class Row {
     std::int64_t at = 0;
     for (std::size_t axis = 0; axis + 1 < index.size(); ++axis) at += index[axis] * t.stride[axis];
     begin_ = static_cast<const char*>(t.data) + at * as_dtype_size(t.dtype);
+  }
+  // Whether so many elements, side by side in memory, are the same bytes: whatever they are, they
+  // pass.
+  bool same_bytes(const Row& other, std::int64_t columns) const {
+    const std::int64_t size = as_dtype_size(dtype_);
+    return dtype_ == other.dtype_ && step_ == size && other.step_ == size &&
+           std::memcmp(begin_, other.begin_, static_cast<std::size_t>(columns * size)) == 0;
   }
   double operator[](std::int64_t c) const { return plain_number(begin_ + c * step_, dtype_); }
 
@@ -94,6 +102,7 @@ std::string passed_over(const as_tensor& value, const as_tensor& reference, cons
     if (mask.lens != nullptr) columns = std::min<std::int64_t>(columns, mask.lens[place]);
     rows_of(value, place, [&](Index index) {
       const Row is(value, index), must(reference, index);
+      if (is.same_bytes(must, columns)) return;
       double row_max = 0;
       for (std::int64_t c = 0; tolerance.row_max > 0 && c < columns; ++c) {
         const double b = std::fabs(must[c]);
