@@ -16,6 +16,8 @@ constexpr char kFile[] = "libattnscope_torch.so";
 constexpr char kAdvice[] =
     "run ./attnscope, which builds it with what it needs, or leave the references out";
 
+bool on_other_device = false;
+
 struct Loaded {
   const TorchModule* module = nullptr;
   bool mkl_inside = false;
@@ -95,6 +97,14 @@ TorchState torch_state() {
   return {loaded.module->torch_version, "", "", loaded.mkl_inside};
 }
 
+bool beside_host() { return on_other_device; }
+
+void* allocate_host_memory(std::size_t bytes) {
+  return on_other_device ? loaded_once().module->allocate_host(bytes) : nullptr;
+}
+
+void release_host_memory(void* memory) { loaded_once().module->release_host(memory); }
+
 Result<void> use_device(const std::string& name) {
   if (name == "cpu") return {};
   const Loaded& loaded = loaded_once();
@@ -102,7 +112,10 @@ Result<void> use_device(const std::string& name) {
     return Error{AS_NO_ENVIRONMENT, "libtorch does not load: " + loaded.problem, kAdvice};
   }
   TorchFailure failure{};
-  if (loaded.module->use_device(name.c_str(), &failure)) return {};
+  if (loaded.module->use_device(name.c_str(), &failure)) {
+    on_other_device = !name.starts_with("cpu");
+    return {};
+  }
   if (failure.kind == TorchFailure::kBadInput) return usage_error(failure.message);
   return Error{
       AS_NO_ENVIRONMENT, failure.message,

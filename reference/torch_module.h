@@ -1,6 +1,7 @@
 // libtorch, opened when something first needs it and kept until the process ends.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -35,5 +36,10 @@ TorchState torch_state();
 // On which device of libtorch the references compute from now on: "cpu", "cuda", "cuda:1", .. Asked
 // for once, before they run. "cpu" loads nothing.
 Result<void> use_device(const std::string& name);
+// Whether that is another one than the host.
+bool beside_host();
+// Memory of the host that this device copies from and to by itself; null: there is none.
+void* allocate_host_memory(std::size_t bytes);
+void release_host_memory(void* memory);
 
 }  // namespace attnscope::reference

@@ -4,10 +4,12 @@
 #include "app/wiring/plugins.h"
 #include "engine/mutants/given_mutants.h"
 #include "engine/mutants/host_mutants.h"
+#include "engine/session/step/frame.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/mutants/mutants.h"
 #include "reference/register.h"
+#include "reference/torch_module.h"
 
 namespace attnscope {
 LaneRegistry all_lanes() {
@@ -23,6 +25,9 @@ LaneRegistry all_lanes() {
   registry.add(*reference::sim_lane());
   for (const auto& plugin : plugins()) registry.add(plugin->lane());
   registry.set_witness(make_model_witness);
+  if (reference::beside_host()) {
+    use_host_memory({reference::allocate_host_memory, reference::release_host_memory});
+  }
   return registry;
 }
 

@@ -1,8 +1,11 @@
 #include "reference/torch/device.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "reference/torch/guard.h"
@@ -18,6 +21,17 @@ thread_local bool on_host = false;
 at::Device& chosen() {
   static at::Device device(at::kCPU);
   return device;
+}
+
+struct Pinned {
+  std::mutex mutex;
+  std::map<void*, at::Tensor> memory;
+};
+
+// Never destroyed: what it holds may outlive the device's library.
+Pinned& pinned() {
+  static Pinned& all = *new Pinned;
+  return all;
 }
 
 // Devices that cannot be one of references, whatever is installed, are refused by name.
@@ -58,6 +72,26 @@ FewOnHost::FewOnHost(std::int64_t numbers) : before_(on_host) {
   on_host = on_host || numbers <= kFew;
 }
 FewOnHost::~FewOnHost() { on_host = before_; }
+
+void* allocate_pinned(std::size_t bytes) {
+  if (!chosen().is_cuda()) return nullptr;
+  try {
+    const at::Tensor memory = at::empty({static_cast<std::int64_t>(bytes)},
+                                        at::TensorOptions().dtype(at::kByte).pinned_memory(true));
+    Pinned& all = pinned();
+    const std::lock_guard lock(all.mutex);
+    all.memory.emplace(memory.data_ptr(), memory);
+    return memory.data_ptr();
+  } catch (const std::exception&) {  // memory like any other will do
+    return nullptr;
+  }
+}
+
+void release_pinned(void* memory) {
+  Pinned& all = pinned();
+  const std::lock_guard lock(all.mutex);
+  all.memory.erase(memory);
+}
 
 bool use_torch_device(const char* name, TorchFailure* failure) {
   return guarded(failure, [&] {

@@ -3,6 +3,7 @@
 
 #include <c10/core/Device.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <stdexcept>
 
@@ -36,6 +37,8 @@ class FewOnHost {
 };
 
 // See module.h.
+void* allocate_pinned(std::size_t bytes);
+void release_pinned(void* memory);
 bool use_torch_device(const char* name, TorchFailure* failure);
 
 }  // namespace attnscope::reference

@@ -41,6 +41,8 @@ TorchModule make_module() {
       .version = kTorchModuleVersion,
       .torch_version = ATTNSCOPE_TORCH_VERSION,
       .use_device = use_torch_device,
+      .allocate_host = allocate_pinned,
+      .release_host = release_pinned,
       .programs = {},
       .make_model = make_torch_model,
       .make_dense_model = make_torch_dense_model,

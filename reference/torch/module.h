@@ -7,6 +7,7 @@
 // another version.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -17,7 +18,7 @@
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 8;
+inline constexpr std::uint32_t kTorchModuleVersion = 9;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What was thrown inside.
@@ -34,6 +35,9 @@ struct TorchModule {
   // On which device the tensor programs compute: "cpu", "cuda", "cuda:1", .. Before the first of
   // them.
   bool (*use_device)(const char* name, TorchFailure* failure);
+  // Memory of the host that the device copies from and to by itself; null where there is none.
+  void* (*allocate_host)(std::size_t bytes);
+  void (*release_host)(void* memory);
   // The tensor programs, by as_op_index() of the op; null for ops that are loops. params: the op's
   // struct. False: it failed, and `failure` says why.
   bool (*programs[AS_NUM_OPS])(const void* params, const Precision* precision,

@@ -23,15 +23,39 @@ as_tensor dense_tensor(void* data, std::int32_t dtype, std::span<const std::int6
   return t;
 }
 
-void Scratch::Free::operator()(void* p) const { std::free(p); }
+namespace {
+
+constexpr std::size_t kLarge = std::size_t{1} << 20;
+
+HostMemory& host_memory() {
+  static HostMemory chosen{nullptr, nullptr};
+  return chosen;
+}
+
+}  // namespace
+
+void use_host_memory(HostMemory memory) { host_memory() = memory; }
+
+void Scratch::allocate(std::size_t bytes) {
+  memory_.reset();
+  const HostMemory chosen = host_memory();
+  void* memory = nullptr;
+  if (chosen.allocate != nullptr && bytes >= kLarge) memory = chosen.allocate(bytes);
+  if (memory != nullptr) {
+    memory_ = {memory, Free{chosen.release}};
+    return;
+  }
+  memory_ = {std::aligned_alloc(64, bytes), Free{std::free}};
+  if (!memory_) throw std::bad_alloc();
+}
 
 as_tensor Scratch::make(std::int32_t dtype, std::span<const std::int64_t> shape) {
   std::size_t bytes = static_cast<std::size_t>(as_dtype_size(dtype));
   for (std::int64_t n : shape) bytes *= static_cast<std::size_t>(n);
   if (bytes > capacity_ || capacity_ == 0) {
     const std::size_t rounded = (bytes / 64 + 1) * 64;
-    memory_.reset(std::aligned_alloc(64, rounded));
-    if (!memory_) throw std::bad_alloc();
+    capacity_ = 0;
+    allocate(rounded);
     capacity_ = rounded;
   }
   return dense_tensor(memory_.get(), dtype, shape);

@@ -18,6 +18,14 @@ namespace attnscope {
 // A dense row-major tensor over memory.
 as_tensor dense_tensor(void* data, std::int32_t dtype, std::span<const std::int64_t> shape);
 
+// Where large tensors of a step lie, such as memory that a GPU copies from and to by itself. Chosen
+// once, before the first session.
+struct HostMemory {
+  void* (*allocate)(std::size_t bytes);  // null where there is none
+  void (*release)(void* memory);
+};
+void use_host_memory(HostMemory memory);
+
 // Memory for tensors that grows to the largest step and is then reused.
 class Scratch {
  public:
@@ -30,9 +38,11 @@ class Scratch {
 
  private:
   struct Free {
-    void operator()(void* p) const;
+    void (*release)(void* memory);
+    void operator()(void* memory) const { release(memory); }
   };
-  std::unique_ptr<void, Free> memory_;
+  void allocate(std::size_t bytes);
+  std::unique_ptr<void, Free> memory_{nullptr, Free{nullptr}};
   std::size_t capacity_ = 0;
 };
 
