@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
 #include <map>
@@ -65,6 +66,16 @@ void one_thread_beside_gpu() {
   thread_local bool done = false;
   if (done || chosen().is_cpu()) return;
   at::set_num_threads(1);
+  done = true;
+}
+
+void own_stream() {
+  thread_local bool done = false;
+  const at::Device device = chosen();
+  if (done || !device.is_cuda()) return;
+  const c10::impl::VirtualGuardImpl gpu(device.type());
+  const at::Device there = device.has_index() ? device : gpu.getDevice();
+  gpu.exchangeStream(gpu.getStreamFromGlobalPool(there));
   done = true;
 }
 

@@ -23,6 +23,11 @@ at::Device torch_device();
 // libtorch would spend their time waiting for each other.
 void one_thread_beside_gpu();
 
+// Of the calling thread, on a GPU: its work is queued on a stream of its own, so that threads do
+// not wait for one another's. What others are to use is there when a copy from the host has
+// returned.
+void own_stream();
+
 // As long as it lives, an op of few numbers computes on the host: the way to a GPU and back would
 // take longer than the op.
 class FewOnHost {

@@ -557,6 +557,8 @@ class TorchModel : public ModelReference {
   Result<ModelOutput> step(std::span<const ModelRows> rows) override {
     try {
       const c10::InferenceMode inference;
+      one_thread_beside_gpu();
+      own_stream();
       std::vector<Part> parts;
       std::vector<std::int64_t> ids, next;
       for (const ModelRows& r : rows) {

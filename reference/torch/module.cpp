@@ -31,6 +31,7 @@ bool call(const void* params, const Precision* precision, TorchFailure* failure)
   return guarded(failure, [&] {
     const c10::InferenceMode inference;
     one_thread_beside_gpu();
+    own_stream();
     kOp(*static_cast<const Params*>(params), *precision);
   });
 }
