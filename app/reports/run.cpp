@@ -94,6 +94,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       std::any_of(options.session.lanes.begin(), options.session.lanes.end(),
                   [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (!on_gpu) session_options.rewind_every = 0;
+  session_options.references_lag = options.observer == nullptr;
   // Nobody looks at tensors then: steps run as a whole and leave them on the GPU.
   const bool whole_steps =
       on_gpu && options.session.references == References::kNone && options.observer == nullptr;
@@ -160,6 +161,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       tokens += session.history().back().tokens;
     }
   }
+  if (auto ok = session.settle(); !ok && !result.error) result.error = ok.error();
   result.device_error = session.device_error();
   result.steps = session.history();
   result.serving = session.serving().totals();

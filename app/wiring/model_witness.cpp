@@ -13,6 +13,7 @@
 #include "engine/trace/wiring_tap.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/tensor_view.h"
+#include "reference/torch_module.h"
 
 namespace attnscope {
 namespace {
@@ -129,16 +130,23 @@ void ModelWitness::keep(const OpParams& params, int running, std::size_t layers,
   }
 }
 
+void ModelWitness::reference_done(int layer, const OpParams& params, bool exact) {
+  if (!follows_ || layers_ == 0) return;
+  keep(params, layer, layers_, exact ? exact_ : sim_);
+}
+
 void ModelWitness::op_done(const Session& session) {
   const std::int64_t step = session.current().step;
   if (over_since_ && step > *over_since_) return;
   const double begun = processor_seconds();
   const OpParams& params = session.last_params();
-  const auto layers = to_size(session.parts().config.num_layers());
+  const std::size_t layers = layers_ = to_size(session.parts().config.num_layers());
   const int layer = session.cursor().layer;
   if (params.op() == AS_OP_SCHEDULE) {
     step_ = {};
     exact_ = sim_ = engine_ = {};
+    if (thread_ != nullptr) thread_->wait();
+    computed_ = {};
     const SessionParts& parts = session.parts();
     for (const StaleDraft& s : stale_drafts(parts.config, parts.layout, session.serving())) {
       stale_.insert(s.request);
@@ -146,10 +154,8 @@ void ModelWitness::op_done(const Session& session) {
   }
   audit_->op_done(session);
   if (!follows_) return;
+  run_ahead(session);
   keep(params, layer, layers, engine_);
-  const Verifier& verifier = session.verifier();
-  if (const OpParams* p = verifier.free_params(false)) keep(*p, layer, layers, sim_);
-  if (const OpParams* p = verifier.free_params(true)) keep(*p, layer, layers, exact_);
   if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == layers) {
     step_ = session.metadata();
     known_.clear();
@@ -163,6 +169,7 @@ void ModelWitness::op_done(const Session& session) {
 ModelWitness::ModelWitness(std::unique_ptr<reference::ModelReference> model,
                            std::unique_ptr<OpAudit> audit, const Scenario& scenario)
     : model_(std::move(model)), audit_(std::move(audit)), follows_(scenario.hidden_states.empty()) {
+  if (follows_ && reference::beside_host()) thread_ = std::make_unique<Beside>();
   if (follows_) return;
   figures_.left_out = "layers are fed recorded hidden states";
   figures_.hint = "without them, --hidden-states, the whole model is followed";
@@ -205,31 +212,56 @@ Result<std::vector<TapResult>> ModelWitness::step_done(const Session& session, b
   return results;
 }
 
-Result<void> ModelWitness::follow(const Session& session) {
-  std::vector<Rows> all;
-  for (std::size_t r = 0; r < step_.live.size(); ++r) {
-    const std::int64_t first = step_.query_start_loc[r],
-                       count = step_.query_start_loc[r + 1] - first;
-    if (step_.num_scheduled_tokens[r] == 0 || count == 0) continue;
+Result<void> ModelWitness::prepare(const Session& session, std::int64_t step,
+                                   const StepMetadata& metadata) {
+  computed_ = {step, metadata, {}, {}, {}};
+  const StepMetadata& m = computed_.metadata;
+  std::vector<Rows>& all = computed_.rows;
+  for (std::size_t r = 0; r < m.live.size(); ++r) {
+    const std::int64_t first = m.query_start_loc[r], count = m.query_start_loc[r + 1] - first;
+    if (m.num_scheduled_tokens[r] == 0 || count == 0) continue;
     const std::int64_t before = all.empty() ? 0 : all.back().model_first + all.back().count;
     all.push_back({r, first, count, before, all.size()});
   }
   if (all.empty()) return {};
-  if (auto ok = catch_up(session, all); !ok) return ok;
-  std::vector<reference::ModelRows> tokens;
-  tokens.reserve(all.size());
-  const auto next = std::ranges::find(step_.own, StepTensor::Kind::kNext, &StepTensor::kind);
+  if (auto ok = catch_up(session, m, all); !ok) return ok;
+  const auto next = std::ranges::find(m.own, StepTensor::Kind::kNext, &StepTensor::kind);
   for (const Rows& rows : all) {
     const auto of = [&](std::span<const std::int32_t> list) {
       return list.subspan(to_size(rows.first), to_size(rows.count));
     };
-    tokens.push_back({step_.live[rows.live], of(step_.tokens)});
-    if (next != step_.own.end() && next->used) tokens.back().next = of(next->numbers);
+    computed_.tokens.push_back({m.live[rows.live], of(m.tokens)});
+    if (next != m.own.end() && next->used) computed_.tokens.back().next = of(next->numbers);
   }
-  auto out = model_->step(tokens);
+  return {};
+}
+
+void ModelWitness::run_ahead(const Session& session) {
+  // What drafts are made of is known at the end alone.
+  if (thread_ == nullptr || session.parts().graph->draft_layer >= 0) return;
+  const std::int64_t step = session.current().step;
+  if (session.cursor().layer < 0 || computed_.step == step) return;
+  if (auto ok = prepare(session, step, session.metadata()); !ok) {
+    computed_.out = ok.error();
+  } else if (!computed_.rows.empty()) {
+    thread_->start([this] { computed_.out = model_->step(computed_.tokens); });
+  }
+}
+
+Result<void> ModelWitness::follow(const Session& session) {
+  if (thread_ != nullptr) thread_->wait();
+  const std::int64_t step = session.history().back().step;
+  if (computed_.step != step || !computed_.out) {
+    if (step_.live.empty()) return {};
+    if (auto ok = prepare(session, step, step_); !ok) return ok;
+    if (computed_.rows.empty()) return {};
+    computed_.out = model_->step(computed_.tokens);
+  }
+  const Computed computed = std::exchange(computed_, {});
+  const Result<reference::ModelOutput>& out = *computed.out;
   if (!out) return out.error();
   sim_drift_.resize(out->layers.size() + 2);
-  for (const Rows& rows : all) {
+  for (const Rows& rows : computed.rows) {
     if (parted_) break;
     compare_layers(session, *out, rows);
     compare_logits(session, *out, rows);
@@ -238,11 +270,12 @@ Result<void> ModelWitness::follow(const Session& session) {
 }
 
 // Each request at the position where its rows begin: back, or over what a newcomer found computed.
-Result<void> ModelWitness::catch_up(const Session& session, const std::vector<Rows>& rows) {
+Result<void> ModelWitness::catch_up(const Session& session, const StepMetadata& step,
+                                    const std::vector<Rows>& rows) {
   std::vector<reference::ModelRows> missing;
   for (const Rows& r : rows) {
-    const std::int32_t id = step_.live[r.live];
-    const std::int64_t position = step_.positions[to_size(r.first)];
+    const std::int32_t id = step.live[r.live];
+    const std::int64_t position = step.positions[to_size(r.first)];
     model_->cut(id, position);
     if (const auto tie = tied_.find(id); tie != tied_.end() && tie->second >= position) {
       tied_.erase(tie);

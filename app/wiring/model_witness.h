@@ -27,6 +27,7 @@
 #include "app/wiring/op_audit.h"
 #include "engine/config/scenario.h"
 #include "engine/metadata/step_metadata.h"
+#include "engine/session/verify/beside.h"
 #include "engine/session/verify/witness.h"
 #include "reference/model.h"
 
@@ -52,6 +53,7 @@ class ModelWitness : public SessionWitness {
   ModelWitness(std::unique_ptr<reference::ModelReference> model, std::unique_ptr<OpAudit> audit,
                const Scenario& scenario);
 
+  void reference_done(int layer, const OpParams& params, bool exact) override;
   void op_done(const Session& session) override;
   void rank_op_done(const Session& session, const OpParams& params, int rank) override;
   Result<std::vector<TapResult>> step_done(const Session& session, bool changed) override;
@@ -83,8 +85,21 @@ class ModelWitness : public SessionWitness {
   };
   // layer: index among the running ones, -1 outside.
   static void keep(const OpParams& params, int layer, std::size_t layers, Party& party);
+  // What the model is to compute for a step, and what it gave.
+  struct Computed {
+    std::int64_t step = -1;
+    StepMetadata metadata;
+    std::vector<Rows> rows;
+    std::vector<reference::ModelRows> tokens;  // of the metadata
+    std::optional<Result<reference::ModelOutput>> out;
+  };
+  // The rows of the step that the session stands in, and the model at the positions before them.
+  Result<void> prepare(const Session& session, std::int64_t step, const StepMetadata& metadata);
+  // Where references compute elsewhere, the model does so as soon as it knows the step's tokens.
+  void run_ahead(const Session& session);
   Result<void> follow(const Session& session);
-  Result<void> catch_up(const Session& session, const std::vector<Rows>& rows);
+  Result<void> catch_up(const Session& session, const StepMetadata& step,
+                        const std::vector<Rows>& rows);
   void compare_layers(const Session& session, const reference::ModelOutput& out, const Rows& rows);
   void compare_exact(const Session& session, const reference::ModelOutput& out, const Rows& rows,
                      std::size_t layer);
@@ -110,7 +125,9 @@ class ModelWitness : public SessionWitness {
   const bool follows_;  // computes the steps too
   StepMetadata step_;
   std::vector<std::size_t> known_;  // tokens of each live request before the step
+  std::size_t layers_ = 0;          // of the session, once an op has run
   Party exact_, sim_, engine_;
+  Computed computed_;
   std::vector<SimDrift> sim_drift_;  // by running layer; behind them the logits and the draft's
   std::map<std::int32_t, std::int64_t> tied_;  // request: position from which it may differ
   // Requests that have taken over rows of the draft layer that are of other tokens: what it drafts
@@ -119,6 +136,7 @@ class ModelWitness : public SessionWitness {
   std::optional<std::int64_t> over_since_;  // step
   std::optional<TapResult> parted_;
   Witnessed figures_;
+  std::unique_ptr<Beside> thread_;  // of the model; first to go
 };
 
 // For LaneRegistry::set_witness: that of the model's family.

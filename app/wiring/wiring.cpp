@@ -25,6 +25,7 @@ LaneRegistry all_lanes() {
   registry.add(*reference::sim_lane());
   for (const auto& plugin : plugins()) registry.add(plugin->lane());
   registry.set_witness(make_model_witness);
+  registry.set_references_beside(reference::beside_host());
   if (reference::beside_host()) {
     use_host_memory({reference::allocate_host_memory, reference::release_host_memory});
   }

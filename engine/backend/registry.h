@@ -50,11 +50,15 @@ class LaneRegistry {
   // Beside the lanes: who follows sessions. None until it is set.
   void set_witness(MakeWitness make) { witness_ = std::move(make); }
   const MakeWitness& witness() const { return witness_; }
+  // Whether references compute elsewhere than on the host's processors.
+  void set_references_beside(bool beside) { references_beside_ = beside; }
+  bool references_beside() const { return references_beside_; }
 
  private:
   std::vector<Lane> lanes_;
   std::vector<const BetweenOps*> between_;  // by lane
   MakeWitness witness_;
+  bool references_beside_ = false;
 };
 
 // Which lane runs each op.

@@ -212,7 +212,8 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (parts.adversarial_lists) plant_nan_codes(parts.layout, *s->slab_);
   s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
   s->verifier_ = std::make_unique<Verifier>(parts, options.references, *s->space_,
-                                            scenario.pool_blocks, scenario.first_block);
+                                            scenario.pool_blocks, scenario.first_block,
+                                            options.references_lag && registry.references_beside());
   const bool on_device = std::ranges::any_of(
       options.lanes, [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (options.witness && !on_device) s->verifier_->watch_memory();
@@ -384,7 +385,7 @@ Result<void> Session::run_next() {
       frame_.swap(graph.hidden, graph.hidden_out);
     }
   }
-  advance_cursor();
+  if (auto ok = advance_cursor(); !ok) return ok;
   return check_invariants();
 }
 
@@ -503,13 +504,17 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     const auto& tokens = params.get<as_sample_params>();
     layer < 0 ? token_watch_->sampled(tokens) : token_watch_->drafted(tokens);
   }
+  if (ok && observer_ != nullptr) ok = verifier_->settle();
   if (ok && is_seen && witness_) witness_->op_done(*this);
   if (ok && observer_ != nullptr) {
     observer_->op_done(*this);
     if (stand_in) observer_->lane_failed(*this, Error{AS_MISMATCH, stand_in->why, {}});
   }
   const BetweenOps* between = lanes_.between();
-  if (between != nullptr && between->ran != nullptr && !device_) between->ran(params);
+  if (between != nullptr && between->ran != nullptr && !device_) {
+    if (ok) ok = verifier_->settle();
+    between->ran(params);
+  }
   return ok;
 }
 
@@ -634,34 +639,40 @@ Result<void> Session::plan_step() {
   return {};
 }
 
-void Session::advance_cursor() {
+Result<void> Session::advance_cursor() {
   ++cursor_.op;
-  if (current_.tokens == 0) return finish_step();  // nobody computes anything
+  if (current_.tokens == 0) return end_step();  // nobody computes anything
   if (cursor_.layer < 0 && !cursor_.after_layers) {
-    if (cursor_.op < static_cast<int>(parts_.graph->before.ops().size())) return;
+    if (cursor_.op < static_cast<int>(parts_.graph->before.ops().size())) return {};
     cursor_.op = 0;
     cursor_.layer = 0;
-    return;
+    return {};
   }
   if (!cursor_.after_layers) {
-    if (cursor_.op < static_cast<int>(ops_at(cursor_).size())) return;
+    if (cursor_.op < static_cast<int>(ops_at(cursor_).size())) return {};
     cursor_.op = 0;
-    if (++cursor_.layer < parts_.config.main_layers()) return;
+    if (++cursor_.layer < parts_.config.main_layers()) return {};
     cursor_.layer = -1;
     cursor_.after_layers = true;
-    if (!metadata_.sample_rows.empty()) return;
+    if (!metadata_.sample_rows.empty()) return {};
   } else if (const auto& ops = ops_at(cursor_); cursor_.op < static_cast<int>(ops.size())) {
     // Where nothing is sampled the head of a layer that drafts has no rows.
     const bool head =
         as_op_find(ops[static_cast<std::size_t>(cursor_.op)])->phase == AS_PHASE_AFTER;
-    if (!metadata_.sample_rows.empty() || !head) return;
+    if (!metadata_.sample_rows.empty() || !head) return {};
   }
   if (cursor_.layer < 0 && parts_.graph->draft_layer >= 0) {
     cursor_.layer = parts_.graph->draft_layer;
     cursor_.op = 0;
-    return;
+    return {};
   }
+  return end_step();
+}
+
+Result<void> Session::end_step() {
+  if (auto ok = verifier_->settle(); !ok) return ok;
   finish_step();
+  return {};
 }
 
 void Session::finish_step() {

@@ -52,6 +52,9 @@ struct SessionOptions {
   // On a GPU every op waits for the one before it, in place of branches on streams of their own.
   // The results are the same bytes.
   bool serial = false;
+  // Nobody looks at results, or at what references gave, between two ops: those that compute
+  // elsewhere than on the host may still be at an op while the next one runs.
+  bool references_lag = false;
   // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
   std::shared_ptr<ComputeDevice> device;
 };
@@ -163,6 +166,8 @@ class Session {
   as_op_id next_op() const;
   // Steps that are complete, oldest first.
   const std::vector<StepRecord>& history() const { return history_; }
+  // Where references lag: waits for the results of the last op.
+  Result<void> settle() { return verifier_->settle(); }
   // The step in progress (empty at a boundary); its results are current_results().
   const StepRecord& current() const { return current_; }
   // Results of the step in progress so far.
@@ -286,7 +291,8 @@ class Session {
   void embed();
   // The recorded rows take the place of what attn_norm gave.
   void replay_input();
-  void advance_cursor();
+  Result<void> advance_cursor();
+  Result<void> end_step();  // once its references have said all
   // Of the op that ran last. Not at the start of step 0.
   Cursor cursor_before() const;
   void save_rewind_point();

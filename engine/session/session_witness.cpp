@@ -42,6 +42,9 @@ Result<void> Session::make_witness() {
   auto made = std::exchange(witness_to_make_, nullptr)();
   if (made) {
     witness_ = std::move(*made);
+    verifier_->watch_free([this](int layer, const OpParams& params, bool exact) {
+      if (witness_) witness_->reference_done(layer, params, exact);
+    });
     return {};
   }
   unwitnessed_.left_out = made.error().message;

@@ -8,6 +8,8 @@
 // runs the references and appends one TapResult per output tap.
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -34,12 +36,15 @@ namespace attnscope {
 
 class OpChange;
 
+struct Judging;  // judging.h
+struct JudgingMemory;
 struct RowCheck;  // row_checks.h
 
 class Verifier {
  public:
+  // lags: references may say what they have to say of an op while the next one runs.
   Verifier(const SessionParts& parts, References references, const AddressSpace& space,
-           std::int64_t num_blocks, std::int64_t first_block = 1);
+           std::int64_t num_blocks, std::int64_t first_block = 1, bool lags = false);
   ~Verifier();
 
   // At the start of a step; then once its tokens are planned (step must outlive the step).
@@ -54,6 +59,9 @@ class Verifier {
   // layer: index among the running layers, -1 outside. lane: who runs the op.
   Result<void> before(int layer, const OpParams& params, const std::string& lane);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
+  // Waits for what the references have to say of the op before, and takes it down. Results, forced
+  // and free-running params are there when it returns; a step ends with it.
+  Result<void> settle();
   // Between both: another lane than was announced ran the op. layer: published.
   void change_hands(as_op_id op, int layer, const std::string& from, const std::string& to);
   // wo_b of another rank has run in a layer; and the session added up what all of them gave.
@@ -76,6 +84,11 @@ class Verifier {
   void replay_input(int layer, const as_tensor& fed);
   // What the free-running references are to compute otherwise; nullptr = nothing.
   void set_change(OpChange* change) { change_ = change; }
+  // Hears of each op that a reference ran free: layer (running index, -1 outside), params, whether
+  // it is ref.exact. In their order, on a thread of its own where references lag.
+  void watch_free(std::function<void(int layer, const OpParams& params, bool exact)> watch) {
+    free_watch_ = std::move(watch);
+  }
   // After both: the lane takes NaN codes for numbers, as the note says.
   void read_nan_codes(int layer, const OpParams& params, const std::string& lane, std::string note);
   // Instead of both where the op's tensors are not on the host: results without comparison.
@@ -149,26 +162,34 @@ class Verifier {
                            int peer = -1) const {
     return *parts_.layout.of_tap(layer, params.op(), tap.offset, peer);
   }
-  // How a reference is called with weights of the session.
-  as_call reference_call() const {
-    as_call call = host_call(parts_.threads);
-    call.weights = weights_ ? weights_->number() : 0;
-    return call;
-  }
-  Result<void> run_forced(int layer, const OpParams& params, int peer = -1);
-  Result<void> run_free(int layer, as_op_id op, FreeRun& run);
+  // How references of an op are called, with weights of the session.
+  std::unique_ptr<Judging> judging_of(int layer, const OpParams& params, const std::string& lane,
+                                      int peer = -1);
+  // The op has run: what its references say is a result when settle() returns.
+  Result<void> judge(int layer, const OpParams& params, const std::string& lane);
+  // Before an op runs: what is judged on tensors of the engine.
+  Result<void> settle_in_place();
+  Result<void> settle_first();
+  void drop_judging();
+  // Forced references, then what they say of the taps.
+  Result<void> judge_forced(Judging& j);
+  void judge_free(Judging& j, const as_threads* threads);
+  // Whether it may be judged while the engine goes on.
+  bool may_lag(const Judging& j) const;
+  Result<void> run_forced(Judging& j);
+  // The rows that the op wrote.
+  void gather_written(Judging& j);
+  Result<void> run_free(const Judging& j, FreeRun& run);
   // What requests of this step share of rows that a peer's op has just put into a reference's
   // history.
   void follow_shared(int layer, const OpParams& params, int peer, History& history) const;
-  enum class Whose { kOwn, kOtherRank };  // of the rank that is seen, or of another
-  Result<void> compare_tap(int layer, const OpParams& params, std::uint32_t index,
-                           const std::string& lane, Whose whose = Whose::kOwn);
+  Result<void> compare_tap(Judging& j, std::uint32_t index);
   // Fills result.quantisation of a quantising op's tap; true when the engine's value lies beyond
   // the tolerance from ref.exact.
-  bool quantisation_error(const OpParams& params, const as_tap_info& tap, const as_tensor& value,
+  bool quantisation_error(const Judging& j, const as_tap_info& tap, const as_tensor& value,
                           const TapMask& mask, const Tolerance& rule, TapResult& result);
   void weigh_swaps(const OpParams& params);
-  void measure_free(const OpParams& params, const as_tap_info& tap, TapResult& result) const;
+  void measure_free(Judging& j, std::uint32_t index, const as_threads* threads) const;
 
   const SessionParts& parts_;
   References references_;
@@ -181,9 +202,7 @@ class Verifier {
   std::unique_ptr<FreeRun> free_sim_, free_exact_;
   std::unique_ptr<ForcedCopy> forced_, forced_exact_;
   bool bad_rows_ = false;  // the op gathers rows other than those that were written
-  bool requantised_ = false;
-  OpParams requantised_params_;
-  Scratch gathered_, decoded_;
+  Scratch decoded_;
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
   std::optional<WeightWatch> weights_;  // with references, or where memory is watched
@@ -198,6 +217,11 @@ class Verifier {
   SwappedPlaces swapped_;  // of the selection made last, until its attention has run
   std::size_t swapped_result_ = 0;
   OpChange* change_ = nullptr;
+  struct Helpers;                                      // threads that judge
+  std::deque<std::unique_ptr<Judging>> judging_;       // of ops that are not settled yet
+  std::vector<std::unique_ptr<JudgingMemory>> spare_;  // of those that are
+  std::function<void(int, const OpParams&, bool)> free_watch_;
+  std::unique_ptr<Helpers> helpers_;  // where references lag; first to go
 };
 
 // Copies the rows to sample from: graph.hidden -> graph.last, or those of the layer that drafts.

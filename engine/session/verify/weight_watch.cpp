@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -75,6 +76,14 @@ void WeightWatch::watch(const void* data, std::int64_t elements, std::int64_t el
   bytes_ += bytes;
   watched_[begin] = {std::move(name), layer,         rank,
                      bytes,           element_bytes, hash(begin, bytes, all_parts(bytes))};
+}
+
+bool WeightWatch::watches(const void* data) const {
+  const auto* at = static_cast<const std::uint8_t*>(data);
+  const auto behind = watched_.upper_bound(at);
+  if (behind == watched_.begin()) return false;
+  const auto& [begin, watched] = *std::prev(behind);
+  return at < begin + watched.bytes;
 }
 
 std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int64_t bytes,

@@ -33,6 +33,8 @@ class WeightWatch {
   // The embedding, whose rows of these tokens the step's hidden state is about to be made of.
   std::optional<TapResult> before_embedding(std::span<const std::int32_t> tokens);
 
+  // Whether it is in what is watched.
+  bool watches(const void* data) const;
   // as_call::weights: another one in every session, and from when something was seen to change.
   std::uint64_t number() const { return number_; }
 

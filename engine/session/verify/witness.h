@@ -32,6 +32,9 @@ std::string unwitnessed_text(const Witnessed& witnessed);
 class SessionWitness {
  public:
   virtual ~SessionWitness() = default;
+  // A free-running reference computed an op of a layer (running index, -1 outside), perhaps on
+  // another thread and behind the session; of all ops of a step before step_done().
+  virtual void reference_done(int layer, const OpParams& params, bool exact) = 0;
   // An op ran and was compared; its params, results and the step's metadata are still in place.
   virtual void op_done(const Session& session) = 0;
   // Another rank's op ran in the layer where the session stands; its params are still in place.
