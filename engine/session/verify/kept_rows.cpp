@@ -2,15 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <unordered_set>
+#include <vector>
 
+#include "kernels/cpu/parallel.h"
 #include "kernels/params/row_access.h"
 
 namespace attnscope {
+namespace {
+
+constexpr std::int64_t kRowsOfPart = 256;  // that a thread compares at least
+
+}  // namespace
 
 RowCheck check_rows_kept(const OpParams& params, const as_cache_access& written,
                          const CacheSpec& spec, const Shadow& shadow, const AddressSpace& space,
-                         const StepMetadata& step, KeptWhen when, std::set<std::int64_t>& known) {
+                         const StepMetadata& step, KeptWhen when, std::set<std::int64_t>& known,
+                         const as_threads* threads) {
   RowCheck check;
   const as_cache& cache = params.cache(written.cache);
   std::unordered_set<std::int64_t> told_slots;
@@ -21,24 +30,42 @@ RowCheck check_rows_kept(const OpParams& params, const as_cache_access& written,
     const auto first = static_cast<std::size_t>(spec.group) * step.live.size() + row;
     return step.tables.data() + first * static_cast<std::size_t>(step.columns);
   };
+  enum Found : std::uint8_t { kNothing, kKept, kChanged };
+  std::vector<Found> found;
   for (std::size_t r = 0; r < step.live.size(); ++r) {
     const std::int32_t* table = table_of(r);
     const std::int64_t rows = step.num_computed[r] / ratio;
     const std::int64_t base = space.base(step.live[r], ratio);
-    for (std::int64_t row = 0; row < rows; ++row) {
+    const auto slot_of = [&](std::int64_t row) {
+      return std::int64_t{table[row / spec.rows_per_block]} * spec.rows_per_block +
+             row % spec.rows_per_block;
+    };
+    const auto look = [&](std::int64_t row) {
       const std::int64_t column = row / spec.rows_per_block;
-      if (column >= step.columns || table[column] <= AS_NULL_BLOCK) continue;
-      const std::int64_t slot =
-          std::int64_t{table[column]} * spec.rows_per_block + row % spec.rows_per_block;
+      if (column >= step.columns || table[column] <= AS_NULL_BLOCK) return kNothing;
+      const std::int64_t slot = slot_of(row);
       // Written elsewhere, or not at all: what a reader finds there is a reader's check.
-      if (shadow.row_of(spec, slot) != base + row) continue;
-      if (told_slots.count(slot) > 0 || known.contains(slot)) continue;
+      if (shadow.row_of(spec, slot) != base + row) return kNothing;
+      if (told_slots.count(slot) > 0 || known.contains(slot)) return kNothing;
+      return shadow.matches(spec, cache, slot, base + row) ? kKept : kChanged;
+    };
+    found.assign(static_cast<std::size_t>(rows), kNothing);
+    cpu::parallel_for(threads, rows, kRowsOfPart, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        found[static_cast<std::size_t>(row)] = look(row);
+      }
+    });
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const Found here = found[static_cast<std::size_t>(row)];
+      if (here == kNothing) continue;
       ++check.rows;
-      if (shadow.matches(spec, cache, slot, base + row)) continue;
+      if (here == kKept) continue;
+      const std::int64_t slot = slot_of(row);
       known.insert(slot);
       if (check.bad++ > 0) continue;
-      const std::string place = fmt::format("slot {} (block {}, row {}) of the {} cache", slot,
-                                            table[column], row % spec.rows_per_block, spec.name);
+      const std::string place =
+          fmt::format("slot {} (block {}, row {}) of the {} cache", slot,
+                      slot / spec.rows_per_block, row % spec.rows_per_block, spec.name);
       const std::string content =
           fmt::format("{} {} of request {}", ratio == 1 ? "position" : "entry", row, step.live[r]);
       const std::int64_t last = shadow.written(spec, base + row);

@@ -16,6 +16,7 @@ enum class KeptWhen { kBefore, kAfter };
 // which were found to differ before; what is found joins them. written: of the writer's params.
 RowCheck check_rows_kept(const OpParams& params, const as_cache_access& written,
                          const CacheSpec& spec, const Shadow& shadow, const AddressSpace& space,
-                         const StepMetadata& step, KeptWhen when, std::set<std::int64_t>& known);
+                         const StepMetadata& step, KeptWhen when, std::set<std::int64_t>& known,
+                         const as_threads* threads);
 
 }  // namespace attnscope

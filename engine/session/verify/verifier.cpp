@@ -399,7 +399,7 @@ void Verifier::check_between(int layer, const OpParams& params, const as_tap_inf
   const as_cache& cache = params.cache(tap.offset);
   const RowCheck check =
       check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
-                      *step_, KeptWhen::kBefore, bad_slots_[&spec]);
+                      *step_, KeptWhen::kBefore, bad_slots_[&spec], parts_.threads);
   if (check.bad == 0) return;
   results_.push_back(
       rows_result(layer, params, tap_of(tap, spec) + kBetweenTap, cache, check, lane));
@@ -410,7 +410,7 @@ void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as
   const as_cache& cache = params.cache(tap.offset);
   const RowCheck check =
       check_rows_kept(params, *RowAccess::find(params.op(), tap.offset), spec, shadow_, space_,
-                      *step_, KeptWhen::kAfter, bad_slots_[&spec]);
+                      *step_, KeptWhen::kAfter, bad_slots_[&spec], parts_.threads);
   if (check.bad == 0) return;  // one tap a writer would say nothing in a sound run
   results_.push_back(rows_result(layer, params, tap_of(tap, spec) + ".kept", cache, check, lane));
 }
