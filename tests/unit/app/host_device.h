@@ -202,8 +202,9 @@ inline LaneRegistry lanes() {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(make_lane());
+  const LaneRegistry all = all_lanes();
   for (const char* name : {"ref.sim", "ref.exact"}) {
-    if (const Lane* lane = all_lanes().find(name)) registry.add(*lane);
+    if (const Lane* lane = all.find(name)) registry.add(*lane);
   }
   return registry;
 }
