@@ -62,10 +62,12 @@ std::optional<OpCase> wrong_call(const Session& session, std::size_t before) {
   const std::vector<TapResult>& results = session.current_results();
   const OpParams& params = session.last_called();
   const as_op_info& info = params.info();
+  if (session.current().timings.empty()) return {};
+  const int layer = session.current().timings.back().layer;  // results may come later than calls
   const bool wrong = std::any_of(
       results.begin() + static_cast<std::ptrdiff_t>(std::min(before, results.size())),
       results.end(), [&](const TapResult& r) {
-        return r.verdict == Verdict::kWrong && r.op == params.op() &&
+        return r.verdict == Verdict::kWrong && r.op == params.op() && r.layer == layer &&
                std::any_of(info.taps, info.taps + info.num_taps, [&](const as_tap_info& tap) {
                  return tap.direction == AS_TAP_OUT && r.tap == tap.name;
                });

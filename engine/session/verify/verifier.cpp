@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <string_view>
 #include <unordered_map>
 
 #include "engine/checkpoint/hidden_states.h"
