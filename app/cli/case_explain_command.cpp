@@ -70,7 +70,7 @@ void add_case_explain(CLI::App& app, std::function<Result<as_status>()>& action)
   auto c = std::make_shared<ExplainCaseCommand>();
   command->add_option("file", c->file, "A case")->required();
   command->add_option("--lane", c->lane,
-                      "Explain what this lane puts out (default: the outputs that the case holds)");
+                      "Explain the outputs of this lane (default: those that the case holds)");
   command->add_option("--tolerances", c->tolerances,
                       "Tolerance file (default: assets/tolerances.json)");
   command->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));

@@ -614,8 +614,7 @@ ErrorFigures measure(const as_tensor& a, const as_tensor& b, const TapMask& mask
   return compare(a, b, mask, kFiguresAlone, threads).figures;
 }
 
-double element_budget(double value, double reference, double row_max,
-                      const Tolerance& tolerance) {
+double element_budget(double value, double reference, double row_max, const Tolerance& tolerance) {
   if (anomaly(value) || anomaly(reference)) return same_anomaly(value, reference) ? 0 : kInfinity;
   return budget(value, reference, row_max, tolerance);
 }

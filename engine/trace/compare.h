@@ -59,8 +59,9 @@ struct MagnitudeBin {
 std::vector<MagnitudeBin> error_by_magnitude(const as_tensor& value, const as_tensor& reference,
                                              const TapMask& mask);
 
-// |value - reference| in units of the loosest bound that applies, row_max being the largest magnitude
-// of the reference's row: the element passes up to 1. Infinite where one alone is not finite.
+// |value - reference| in units of the loosest bound that applies, row_max being the largest
+// magnitude of the reference's row: the element passes up to 1. Infinite where one alone is not
+// finite.
 double element_budget(double value, double reference, double row_max, const Tolerance& tolerance);
 
 // Figures only, no rule: float taps.
