@@ -9,7 +9,7 @@
 #include "engine/session/place.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/thread_pool.h"
-#include "tests/blame/dense_session.h"
+#include "tests/blame/encoder_session.h"
 #include "tests/blame/trial.h"
 
 namespace attnscope {
@@ -72,6 +72,8 @@ TEST(Causes, AreAmongTheFirstThree) {
     collect(tiny_scenario(7, 396, profile));
   }
   for (const std::string& name : dense_names()) collect(dense_scenario(*preset(name)));
+  collect(encoder_scenario(*preset("tiny-vit")));
+  collect(encoder_scenario(biased_encoder()));
   for (const char* name : {"tiny-v3", "tiny-v3.2"}) collect(dense_scenario(*preset(name), 7, 131));
 
   int shown = 0, first = 0;
@@ -110,10 +112,11 @@ TEST(Causes, AreAmongTheFirstThree) {
   // Writes to an input, which a case holds as it was: nothing of its output tells it.
   EXPECT_EQ(missed, std::set<std::string>{"mutant:inverse_rope_in_place"});
   // Two want rows of the rotary table that a case does not keep, one a weight with two blocks in a
-  // row.
+  // row, two a window, which no encoder has.
   EXPECT_EQ(unseen,
             (std::set<std::string>{"mutant:entry_rope_position", "mutant:fp8_scale_of_next_block",
-                                   "mutant:key_rope_position"}));
+                                   "mutant:key_rope_position", "mutant:varlen_window_mirrored",
+                                   "mutant:varlen_window_short"}));
   EXPECT_GE(first, shown * 9 / 10) << first << " of " << shown << " are named first";
 }
 

@@ -9,42 +9,13 @@
 #include "engine/trace/tap_result.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
-#include "tests/blame/dense_session.h"
+#include "tests/blame/encoder_session.h"
 #include "tests/blame/trial.h"
 
 namespace attnscope {
 namespace encoder_sessions_test {
 
 const char* const kEncoders[] = {"tiny-bert", "tiny-vit"};
-
-// Three requests in step 0; three more in step 1, one of which waits for step 2.
-Scenario encoder_scenario(const ModelConfig& model, std::uint64_t seed = 7) {
-  Scenario s;
-  s.name = "encoder";
-  s.model = model;
-  s.seed = seed;
-  s.pool_blocks = 2;
-  s.limits = {100, 4};
-  s.decode_steps = 0;
-  add_request(s, 57, 1);
-  add_request(s, 1, 1);
-  add_request(s, 40, 1);
-  add_request(s, 33, 1, 1);
-  add_request(s, 50, 1, 1);
-  add_request(s, 100, 1, 1);
-  return s;
-}
-
-// Soft cap, ALiBi and a scale: what the presets have not.
-ModelConfig biased_encoder() {
-  ModelConfig c = *preset("tiny-bert");
-  c.name = "biased";
-  c.kv_heads = 2;
-  c.dense.alibi_bias_max = 8;
-  c.dense.soft_cap = 6;
-  c.dense.scale = 0.25;
-  return c;
-}
 
 TEST(EncoderSessions, AgreeWithAllReferences) {
   for (const ModelConfig& model : {*preset("tiny-bert"), *preset("tiny-vit"), biased_encoder()}) {
