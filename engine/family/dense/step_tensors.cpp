@@ -11,16 +11,16 @@ enum LocalTensor { kTokenToSeq, kLocalPositions, kLocalStarts, kLocalSeqLens, kL
 }  // namespace
 
 std::vector<StepTensor> dense_step_tensors(const ModelConfig& config, const CacheLayout& layout) {
-  using Kind = StepTensor::Kind;
+  using Of = StepTensor::Kind;
   const int chunk = dense_chunk(config);
   const bool used = chunk > 0;
   std::vector<StepTensor> tensors;
-  tensors.push_back({.name = "token_to_seq", .kind = Kind::kRows, .used = used});
-  tensors.push_back({.name = "local_positions", .kind = Kind::kPlaces, .used = used});
-  tensors.push_back({.name = "local_query_start_loc", .kind = Kind::kStarts, .used = used});
-  tensors.push_back({.name = "local_seq_lens", .kind = Kind::kLengths, .used = used});
+  tensors.push_back({.name = "token_to_seq", .kind = Of::kRows, .used = used});
+  tensors.push_back({.name = "local_positions", .kind = Of::kPlaces, .used = used});
+  tensors.push_back({.name = "local_query_start_loc", .kind = Of::kStarts, .used = used});
+  tensors.push_back({.name = "local_seq_lens", .kind = Of::kLengths, .used = used});
   tensors.push_back({.name = "local_tables",
-                     .kind = Kind::kTables,
+                     .kind = Of::kTables,
                      .used = used,
                      .lists_by = StepTensor::ListsBy::kChunkGroup,
                      .lists = to_count(layout.chunk_groups.size()),
