@@ -140,9 +140,10 @@ void ModelWitness::op_done(const Session& session) {
   if (over_since_ && step > *over_since_) return;
   const double begun = processor_seconds();
   const OpParams& params = session.last_params();
-  const std::size_t layers = layers_ = to_size(session.parts().config.num_layers());
   const int layer = session.cursor().layer;
   if (params.op() == AS_OP_SCHEDULE) {
+    // No reference runs before the first op of a step is done.
+    layers_ = to_size(session.parts().config.num_layers());
     step_ = {};
     exact_ = sim_ = engine_ = {};
     if (thread_ != nullptr) thread_->wait();
@@ -155,8 +156,8 @@ void ModelWitness::op_done(const Session& session) {
   audit_->op_done(session);
   if (!follows_) return;
   run_ahead(session);
-  keep(params, layer, layers, engine_);
-  if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == layers) {
+  keep(params, layer, layers_, engine_);
+  if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == layers_) {
     step_ = session.metadata();
     known_.clear();
     for (const std::int32_t id : step_.live) {
