@@ -204,8 +204,8 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   }
   result.peak_bytes = peak_bytes();
   if (first_wrong) {
-    auto why = explain_call(*first_wrong, lanes, session.parts().tolerances, nullptr,
-                            options.explain_seconds);
+    auto why = explain_call(*first_wrong, lanes, session.parts().tolerances,
+                            session.parts().threads, options.explain_seconds);
     if (why) result.why = std::move(*why);
   }
   return result;
