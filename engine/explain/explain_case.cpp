@@ -7,6 +7,8 @@
 
 #include "engine/model/numbers.h"
 #include "engine/trace/axis_words.h"
+#include "kernels/layout/mla_rows.h"
+#include "kernels/layout/records.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -40,10 +42,10 @@ PatternContext context_of(const OpCase& kept) {
   for (const auto& [name, cache] : kept.caches) {
     if (cache.record == AS_RECORD_NONE) continue;
     if (cache.rows_per_block > 1) out.page_rows.push_back(cache.rows_per_block);
-    if (cache.record == AS_RECORD_LATENT) out.block_sizes.push_back(64);
-    if (cache.record == AS_RECORD_LATENT_656) out.block_sizes.push_back(128);
+    if (cache.record == AS_RECORD_LATENT) out.block_sizes.push_back(AS_QUANT_BLOCK);
+    if (cache.record == AS_RECORD_LATENT_656) out.block_sizes.push_back(AS_LATENT_656_BLOCK);
     const bool latent = cache.record == AS_RECORD_LATENT || cache.record == AS_RECORD_LATENT_656;
-    if (latent && out.rope_dims == 0) out.rope_dims = 64;
+    if (latent && out.rope_dims == 0) out.rope_dims = AS_ROPE_DIM;
   }
   return out;
 }
