@@ -13,6 +13,7 @@
 #include "engine/opcase/reference_call.h"
 #include "engine/session/step/op_params.h"
 #include "engine/session/verify/forced_copy.h"
+#include "engine/session/verify/reference_call.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/row_format.h"
@@ -31,13 +32,6 @@ Result<void> call(as_op_fn function, const void* params, const std::string& lane
   if (ran) return ran;
   return Error{
       ran.error().code, fmt::format("{}: lane {}: {}", op.name, lane, ran.error().message), {}};
-}
-
-TapMask mask_of(const void* params, const as_tap_info& tap) {
-  TapMask mask;
-  if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(tensor_at(params, tap.mask_offset));
-  if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(tensor_at(params, tap.mask_offset));
-  return mask;
 }
 
 StoredTensor stored_copy(const as_tensor& t) {

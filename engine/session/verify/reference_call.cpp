@@ -21,10 +21,12 @@ bool carries_scale(const as_tap_info& tap, const as_tensor& value) {
   return tap.follows_row != 0 && tap.kind == AS_TAP_TENSOR && is_float(value.dtype);
 }
 
-TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
+TapMask mask_of(const void* params, const as_tap_info& tap) {
+  const auto& of =
+      *reinterpret_cast<const as_tensor*>(static_cast<const char*>(params) + tap.mask_offset);
   TapMask mask;
-  if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(params.tensor(tap.mask_offset));
-  if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(params.tensor(tap.mask_offset));
+  if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(of);
+  if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(of);
   return mask;
 }
 

@@ -14,6 +14,7 @@ Result<void> call_reference(const Lane* lane, const OpParams& params, const as_c
 // Numbers that a quantiser puts out with the scale of its codes in them.
 bool carries_scale(const as_tap_info& tap, const as_tensor& value);
 
-TapMask mask_of(const OpParams& params, const as_tap_info& tap);
+// params: a struct of the op. Which elements of its tap hold values.
+TapMask mask_of(const void* params, const as_tap_info& tap);
 
 }  // namespace attnscope

@@ -102,7 +102,7 @@ Result<void> Verifier::compare_tap(Judging& j, std::uint32_t index) {
     return {};
   }
   const as_threads* const threads = j.call.threads;
-  TapMask mask = mask_of(params, tap);
+  TapMask mask = mask_of(params.data(), tap);
   std::vector<bool> left_out = j.huge;
   if (j.bad_rows && !forced_->wild_tokens().empty()) {
     left_out.resize(forced_->wild_tokens().size());

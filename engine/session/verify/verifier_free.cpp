@@ -112,7 +112,7 @@ void Verifier::measure_free(Judging& j, std::uint32_t index, const as_threads* t
     return;
   }
   if (!is_float(value.dtype) || !is_float(sim.dtype)) return;
-  const TapMask mask = mask_of(params, tap);
+  const TapMask mask = mask_of(params.data(), tap);
   result.inherited = measure(value, sim, mask, threads);
   if (free_exact_ == nullptr) return;
   const as_tensor& exact = free_exact_->last.tensor(tap.offset);

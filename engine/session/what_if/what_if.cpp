@@ -13,6 +13,7 @@
 #include "engine/session/step/own_rows.h"
 #include "engine/session/step/rows_as_read.h"
 #include "engine/session/verify/forced_copy.h"
+#include "engine/session/verify/reference_call.h"
 #include "engine/session/what_if/what_if_changes.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -138,7 +139,7 @@ class Trial {
       if (!present(value) || !present(own) || !is_float(value.dtype) || !is_float(own.dtype)) {
         continue;
       }
-      return measure(value, own, mask_of(lane, tap)).cosine;
+      return measure(value, own, mask_of(lane.data(), tap)).cosine;
     }
     return {};
   }
@@ -177,13 +178,6 @@ class Trial {
                 static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype)));
   }
 
-  static TapMask mask_of(const OpParams& params, const as_tap_info& tap) {
-    TapMask mask;
-    if (tap.mask == AS_MASK_SLOTS) mask.slots = at<std::int64_t>(params.tensor(tap.mask_offset));
-    if (tap.mask == AS_MASK_LENS) mask.lens = at<std::int32_t>(params.tensor(tap.mask_offset));
-    return mask;
-  }
-
   Held compare_all(const OpParams& lane, const OpParams& reference) const {
     Held out;
     const as_op_info& info = lane.info();
@@ -209,7 +203,7 @@ class Trial {
         const auto& p = lane.get<as_indexer_topk_params>();
         c = compare_top_k(value, other, p.logits, at<std::int32_t>(p.lens), *rule);
       } else {
-        c = compare(value, other, mask_of(lane, tap), *rule);
+        c = compare(value, other, mask_of(lane.data(), tap), *rule);
       }
       if (c.budget_used >= out.budget_used) {
         out.budget_used = c.budget_used;
