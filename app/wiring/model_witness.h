@@ -125,7 +125,7 @@ class ModelWitness : public SessionWitness {
   const bool follows_;  // computes the steps too
   StepMetadata step_;
   std::vector<std::size_t> known_;  // tokens of each live request before the step
-  std::size_t layers_ = 0;          // of the session, once an op has run
+  std::size_t layers_ = 0;          // of the session, since its first op
   Party exact_, sim_, engine_;
   Computed computed_;
   std::vector<SimDrift> sim_drift_;  // by running layer; behind them the logits and the draft's
