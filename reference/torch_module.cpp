@@ -7,6 +7,7 @@
 #include <new>
 
 #include "reference/tensors.h"
+#include "reference/torch_settings.h"
 
 namespace attnscope::reference {
 
@@ -17,6 +18,9 @@ constexpr char kAdvice[] =
     "run ./attnscope, which builds it with what it needs, or leave the references out";
 
 bool on_other_device = false;
+
+// Before the program's first thread, as getenv on another one must not meet it.
+[[maybe_unused]] const bool libraries_told = (tell_libraries(), true);
 
 struct Loaded {
   const TorchModule* module = nullptr;
