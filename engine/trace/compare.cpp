@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/model/numbers.h"
+#include "engine/trace/row_sums.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
 
@@ -41,12 +42,13 @@ std::int64_t row_offset(const as_tensor& t, std::int64_t row) {
 void load_row(const as_tensor& t, std::int64_t row, std::int64_t count, double* out) {
   const std::int64_t offset = row_offset(t, row);
   const std::int64_t step = t.stride[t.rank - 1];
+  if (step == 1 && (t.dtype == AS_F64 || t.dtype == AS_F32 || t.dtype == AS_BF16)) {
+    const auto* base = static_cast<const char*>(t.data) + offset * as_dtype_size(t.dtype);
+    load_doubles(t.dtype, base, count, out);
+    return;
+  }
   auto load = [&](auto* base, auto convert) {
     base += offset;
-    if (step == 1) {  // a loop in vectors
-      for (std::int64_t c = 0; c < count; ++c) out[c] = convert(base[c]);
-      return;
-    }
     for (std::int64_t c = 0; c < count; ++c) out[c] = convert(base[c * step]);
   };
   auto plain = [](auto v) { return static_cast<double>(v); };
@@ -156,45 +158,41 @@ std::int64_t ordinal(double v, std::int32_t dtype) {
   return bits >> 31 != 0 ? -magnitude : magnitude;
 }
 
-// How often differences of each size occurred: 8 bins an octave, so that percentiles need no sort.
+// Differences of each size, so that percentiles need no sort.
 class DifferenceCounts {
  public:
-  // Differences of a row, of which so many are zero; add_totals is told how many there were.
-  void count(const double* differences, std::int64_t count, std::int64_t zeros) {
-    for (std::int64_t c = 0; c < count; ++c) {
-      // Exponent and the first three bits after the leading one.
-      const std::uint64_t bits = std::bit_cast<std::uint64_t>(differences[c]);
-      const auto bin = static_cast<std::int64_t>(bits >> 49);
-      ++counts_[static_cast<std::size_t>(std::clamp<std::int64_t>(bin - kFirst, 0, kBins - 1))];
+  // zeros: how many of those in the first bin are zero.
+  void add(const DifferenceBins& bins, std::int64_t zeros) {
+    for (int bin = 0; bin < DifferenceBins::kBins; ++bin) {
+      counts_[static_cast<std::size_t>(bin)] += bins.of(bin);
     }
     counts_[0] -= zeros;
+  }
+  void add_totals(std::int64_t zeros, std::int64_t others) {
+    zeros_ += zeros;
+    others_ += others;
   }
   void add(const DifferenceCounts& other) {
     for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
     zeros_ += other.zeros_;
     others_ += other.others_;
   }
-  void add_totals(std::int64_t zeros, std::int64_t others) {
-    zeros_ += zeros;
-    others_ += others;
-  }
   // Upper edge of the bin in which the share of all differences is reached.
   double quantile(double share) const {
     const double wanted = share * static_cast<double>(zeros_ + others_);
     auto seen = static_cast<double>(zeros_);
     if (others_ == 0 || wanted <= seen) return 0;
-    for (int bin = 0; bin < kBins; ++bin) {
+    for (int bin = 0; bin < DifferenceBins::kBins; ++bin) {
       seen += static_cast<double>(counts_[static_cast<std::size_t>(bin)]);
       if (seen < wanted) continue;
-      return std::bit_cast<double>(static_cast<std::uint64_t>(bin + 1 + kFirst) << 49);
+      const auto edge = static_cast<std::uint64_t>(bin + 1 + DifferenceBins::kFirst);
+      return std::bit_cast<double>(edge << 49);
     }
     return kInfinity;
   }
 
  private:
-  // From 2^-160 to 2^160.
-  static constexpr int kPerOctave = 8, kFirst = (1023 - 160) * kPerOctave, kBins = 320 * kPerOctave;
-  std::array<std::int64_t, kBins> counts_{};
+  std::array<std::int64_t, DifferenceBins::kBins> counts_{};
   std::int64_t zeros_ = 0, others_ = 0;
 };
 
@@ -253,88 +251,6 @@ bool same_bits(const as_tensor& a, const as_tensor& b, std::int64_t row, std::in
   return std::memcmp(at_a, at_b, static_cast<std::size_t>(count * bytes)) == 0;
 }
 
-// Not finite where an element is not, or where squares leave the range of a double.
-double sum_of_squares(const double* values, std::int64_t count) {
-  constexpr std::int64_t kLanes = 8;
-  std::array<double, kLanes> sums{};
-  std::int64_t c = 0;
-  for (; c + kLanes <= count; c += kLanes) {
-    for (std::int64_t i = 0; i < kLanes; ++i) {
-      sums[static_cast<std::size_t>(i)] += values[c + i] * values[c + i];
-    }
-  }
-  for (; c < count; ++c) sums[0] += values[c] * values[c];
-  double sum = 0;
-  for (const double s : sums) sum += s;
-  return sum;
-}
-
-// Pair numbers side by side: every processor has registers for them.
-using Pair = double __attribute__((vector_size(16)));
-using PairBits = std::uint64_t __attribute__((vector_size(16)));
-using PairCounts = std::int64_t __attribute__((vector_size(16)));
-
-// What the elements of a row add, those in even columns apart from those in odd ones.
-struct RowSums {
-  Pair ab{}, squares{}, max_abs{}, max_rel{};
-  PairCounts equal{}, unlike{};
-
-  // unlike: not what the reference rounds to.
-  void add(Pair x, Pair y, Pair rounded, double* differences) {
-    const PairBits no_sign = {~std::uint64_t{0} >> 1, ~std::uint64_t{0} >> 1};
-    const Pair difference = reinterpret_cast<Pair>(reinterpret_cast<PairBits>(x - y) & no_sign);
-    const Pair size = reinterpret_cast<Pair>(reinterpret_cast<PairBits>(y) & no_sign);
-    const Pair relative = difference / (size + 1e-6);
-    ab += x * y;
-    squares += x * x + y * y;
-    max_abs = difference > max_abs ? difference : max_abs;
-    max_rel = relative > max_rel ? relative : max_rel;
-    equal -= x == y;
-    unlike -= x != rounded;
-    std::memcpy(differences, &difference, sizeof(difference));
-  }
-};
-
-// round_to for numbers that are not below the smallest normal one.
-Pair round_normal(Pair v, std::int32_t dtype) {
-  if (dtype == AS_F32) {
-    const double first = static_cast<float>(v[0]), second = static_cast<float>(v[1]);
-    return Pair{first, second};
-  }
-  return dtype == AS_BF16 ? Pair{to_bf16_normal(v[0]), to_bf16_normal(v[1])} : v;
-}
-
-// Of each element of a row.
-struct RowNumbers {
-  std::vector<double> differences, rounded;  // rounded: what the reference rounds to
-};
-
-template <std::int32_t kDtype>
-RowSums sums_of_row(const double* a, const double* b, std::int64_t count, RowNumbers& out) {
-  RowSums sums;
-  double* const differences = out.differences.data();
-  double* const all_rounded = out.rounded.data();
-  Pair x, y;
-  std::int64_t c = 0;
-  for (; c + 2 <= count; c += 2) {
-    std::memcpy(&x, a + c, sizeof(x));
-    std::memcpy(&y, b + c, sizeof(y));
-    const Pair rounded = round_normal(y, kDtype);
-    sums.add(x, y, rounded, differences + c);
-    std::memcpy(all_rounded + c, &rounded, sizeof(rounded));
-  }
-  if (c < count) {  // beside it a pair of zeros, which are equal
-    double beside[2];
-    y = Pair{b[c], 0};
-    const Pair rounded = round_normal(y, kDtype);
-    sums.add(Pair{a[c], 0}, y, rounded, beside);
-    differences[c] = beside[0];
-    all_rounded[c] = rounded[0];
-    --sums.equal[1];
-  }
-  return sums;
-}
-
 // Compares the elements of rows. Most pass with sums alone: these take a loop without branches, and
 // only what is left is looked at closely.
 class RowComparison {
@@ -344,7 +260,8 @@ class RowComparison {
       : dtype_(dtype),
         rule_(rule),
         left_(static_cast<std::size_t>(columns)),
-        numbers_{std::vector<double>(left_.size()), std::vector<double>(left_.size())} {}
+        differences_(left_.size()),
+        rounded_(left_.size()) {}
 
   RowFindings operator()(const double* a, const double* b, std::int64_t count, Findings& found) {
     RowFindings row;
@@ -364,11 +281,12 @@ class RowComparison {
     return row;
   }
 
+  // Of all rows.
+  void add_differences(DifferenceCounts& to) const { to.add(bins_, binned_zeros_); }
+
  private:
   RowSums sums(const double* a, const double* b, std::int64_t count) {
-    if (dtype_ == AS_BF16) return sums_of_row<AS_BF16>(a, b, count, numbers_);
-    if (dtype_ == AS_F32) return sums_of_row<AS_F32>(a, b, count, numbers_);
-    return sums_of_row<AS_F64>(a, b, count, numbers_);
+    return row_sums(dtype_, a, b, count, max_rel_, {differences_.data(), rounded_.data()});
   }
 
   // Columns of the others lie in left_ then; how many they are.
@@ -376,27 +294,31 @@ class RowComparison {
                       Findings& found) {
     RowSums all = sums(a, b, count);
     std::int64_t anomalies = 0;
-    if (!std::isfinite(all.squares[0] + all.squares[1])) {
-      all = sums_without_anomalies(a, b, count, anomalies);
-    }
-    const std::int64_t equal = all.equal[0] + all.equal[1];
+    if (!std::isfinite(all.squares)) all = sums_without_anomalies(a, b, count, anomalies);
     row.sums = found.sums;
-    row.sums.add({all.ab[0] + all.ab[1], all.squares[0] + all.squares[1]});
-    row.max_abs = std::max(all.max_abs[0], all.max_abs[1]);
-    row.max_rel = std::max(all.max_rel[0], all.max_rel[1]);
-    row.zeros = equal - anomalies;
-    row.nonzeros = count - equal;
+    row.sums.add({all.ab, all.squares});
+    row.max_abs = all.max_abs;
+    row.max_rel = max_rel_ = std::max(max_rel_, all.max_rel);
+    row.zeros = all.equal - anomalies;
+    row.nonzeros = count - all.equal;
     if (row.nonzeros > 0) {
-      const double* const differences = numbers_.differences.data();
-      found.differences.count(differences, count, equal);
+      bins_.count(differences_.data(), count);
+      binned_zeros_ += all.equal;
       if (row.worst < 0) {  // a place to name even where all round to the same
         row.worst = 0;
-        row.worst_column =
-            std::find_if(differences, differences + count, [](double d) { return d > 0; }) -
-            differences;
+        row.worst_column = std::ranges::find_if(differences_, [](double d) { return d > 0; }) -
+                           differences_.begin();
       }
     }
-    return all.unlike[0] + all.unlike[1] + anomalies > 0 ? list_left(a, b, count, row) : 0;
+    if (all.unlike + anomalies == 0) return 0;
+    const bool figures_hold =
+        anomalies == 0 && !all.tiny && (dtype_ == AS_BF16 || dtype_ == AS_F32);
+    if (rule_ == nullptr && figures_hold) {
+      row.differing = all.unlike;
+      row.max_ulp = all.max_ulp;
+      return 0;
+    }
+    return list_left(a, b, count, row);
   }
 
   // Again with zeros in the place of what is not finite, which is like nothing.
@@ -411,14 +333,12 @@ class RowComparison {
     }
     anomalies = static_cast<std::int64_t>(columns.size());
     const RowSums all = sums(finite_a.data(), finite_b.data(), count);
-    for (const std::size_t c : columns) {
-      numbers_.rounded[c] = std::numeric_limits<double>::quiet_NaN();
-    }
+    for (const std::size_t c : columns) rounded_[c] = std::numeric_limits<double>::quiet_NaN();
     return all;
   }
 
   std::int64_t list_left(const double* a, const double* b, std::int64_t count, RowFindings& row) {
-    const double* const rounded = numbers_.rounded.data();
+    const double* const rounded = rounded_.data();
     std::int64_t* const listed = left_.data();
     std::int64_t left = 0;
     for (std::int64_t c = 0; c < count; ++c) {
@@ -470,7 +390,10 @@ class RowComparison {
   std::int32_t dtype_;
   const Tolerance* rule_;
   std::vector<std::int64_t> left_;
-  RowNumbers numbers_;  // of the newest row
+  std::vector<double> differences_, rounded_;  // of the newest row
+  double max_rel_ = 0;                         // of all rows
+  DifferenceBins bins_;                        // of rows that differ
+  std::int64_t binned_zeros_ = 0;
 };
 
 // Compares places begin..end-1 of the first axis.
@@ -518,6 +441,7 @@ void find(const as_tensor& value, const as_tensor& reference, const TapMask& mas
       out.worst = {index_of(value, row, more.worst_column), a[c], b[c]};
     }
   });
+  compare_row.add_differences(found.differences);
 }
 
 }  // namespace

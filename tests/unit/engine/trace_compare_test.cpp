@@ -286,6 +286,24 @@ TEST(Compare, UlpsOfBf16CountItsOwnSteps) {
   EXPECT_EQ(c.figures.differing, 3);
 }
 
+TEST(Compare, FiguresCountWhatIsNotTheReferenceRounded) {
+  constexpr std::int64_t kRows = 16, kColumns = 100;
+  std::vector<double> exact(kRows * kColumns);
+  std::vector<float> value(exact.size());
+  std::int64_t moved = 0;
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    exact[i] = std::sin(static_cast<double>(i));
+    value[i] = static_cast<float>(exact[i]);
+    if (i % 3 != 1) continue;
+    value[i] = std::nextafter(value[i], 4.0F);
+    ++moved;
+  }
+  const ErrorFigures figures = measure(make_tensor(value.data(), {kRows, kColumns}),
+                                       make_tensor(exact.data(), {kRows, kColumns}), {});
+  EXPECT_EQ(figures.differing, moved);
+  EXPECT_EQ(figures.max_ulp, 1);
+}
+
 TEST(Compare, ErrorAgainstMagnitude) {
   std::vector<float> a = {0.5f, 1.5f, 3.5f, 100.0f, 0.0f}, b = {0.5f, 1.0f, 3.0f, 96.0f, 0.0f};
   const auto bins = error_by_magnitude(make_tensor(a.data(), {5}), make_tensor(b.data(), {5}), {});
