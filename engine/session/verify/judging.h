@@ -37,6 +37,15 @@ class OpCopies {
   std::vector<Scratch> memory_;  // by tap
 };
 
+// What the weights and tables that an op reads are found to be, and where it belongs among the
+// results of the step: before what is said of the op.
+struct WeightLook {
+  int layer = -1;  // running index, -1 outside
+  std::size_t place = 0;
+  std::vector<TapResult> found;
+  std::exception_ptr thrown;
+};
+
 // Memory of a judging, for the next one.
 struct JudgingMemory {
   OpCopies copies;
@@ -72,6 +81,7 @@ struct Judging {
   bool copied = false;        // params are of copies
   int at_work = 0;            // threads, by the verifier's lock
   std::exception_ptr thrown;  // by one of them
+  std::shared_ptr<WeightLook> look;
   std::unique_ptr<JudgingMemory> memory;
 };
 

@@ -19,6 +19,7 @@
 #include "engine/session/verify/row_checks.h"
 #include "engine/trace/recheck.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
@@ -33,26 +34,31 @@ std::string tap_of(const as_tap_info& tap, const CacheSpec& spec) {
                        : fmt::format("{}{}{}", tap.name, kRankTap, spec.peer);
 }
 
-void poison_outputs(const OpParams& params, bool second) {
+constexpr std::int64_t kPoisonedAtOnce = std::int64_t{1} << 20;  // bytes
+
+void poison_outputs(const OpParams& params, bool second, const as_threads* threads) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_TENSOR) continue;
     const as_tensor& t = params.tensor(tap.offset);
     if (!present(t)) continue;
-    std::memset(t.data, poison_byte(tap, t.dtype, second),
-                static_cast<std::size_t>(as_tensor_numel(&t) * as_dtype_size(t.dtype)));
+    const std::uint8_t byte = poison_byte(tap, t.dtype, second);
+    const std::int64_t bytes = as_tensor_numel(&t) * as_dtype_size(t.dtype);
+    cpu::parallel_for(threads, bytes, kPoisonedAtOnce, [&](std::int64_t begin, std::int64_t end) {
+      std::memset(static_cast<char*>(t.data) + begin, byte, static_cast<std::size_t>(end - begin));
+    });
   }
 }
 
 }  // namespace
 
 void Verifier::watch_weights_anew() {
-  if (weights_) weights_.emplace(parts_);
+  if (weights_) begin_weights();
 }
 
 void Verifier::watch_memory() {
-  if (!weights_) weights_.emplace(parts_);
+  if (!weights_) begin_weights();
 }
 
 void Verifier::begin_step(std::int64_t step_number) {
@@ -85,14 +91,18 @@ void Verifier::went_back() {
   bad_slots_.clear();
 }
 
-void Verifier::given(int layer, TapResult result) {
+void Verifier::say_where(int layer, TapResult& result) const {
   result.step = step_number_;
   result.layer = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
+}
+
+void Verifier::given(int layer, TapResult result) {
+  say_where(layer, result);
   results_.push_back(std::move(result));
 }
 
 void Verifier::check_given(int layer, const OpParams& params) {
-  for (TapResult& r : weights_->before(layer, params)) given(layer, std::move(r));
+  look_at_weights(layer, params);
   if (references_ == References::kNone) return;
   for (TapResult& r : unchanged_.before(params, input_hashes_, *step_)) given(layer, std::move(r));
   if (params.op() == AS_OP_ATTN_NORM && layer == 0) {
@@ -114,9 +124,7 @@ void Verifier::check_given(int layer, const OpParams& params) {
 
 void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   step_ = &step;
-  if (weights_) {
-    if (auto r = weights_->before_embedding(step.tokens)) given(-1, std::move(*r));
-  }
+  if (weights_) look_at_embedding();
   if (references_ != References::kNone) {
     for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));
   }
@@ -228,7 +236,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
     check_rows(layer, params, lane, -1);
   }
   if (auto ok = settle_in_place(); !ok) return ok;
-  if (referred) poison_outputs(params, (step_number_ + layer) % 2 != 0);
+  if (referred) poison_outputs(params, (step_number_ + layer) % 2 != 0, parts_.threads);
   return {};
 }
 

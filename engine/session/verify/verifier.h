@@ -36,7 +36,8 @@ namespace attnscope {
 
 class OpChange;
 
-struct Judging;  // judging.h
+struct Judging;     // judging.h
+struct WeightLook;  // judging.h
 struct JudgingMemory;
 struct RowCheck;  // row_checks.h
 
@@ -147,6 +148,12 @@ class Verifier {
   // What the op is given beside the outputs of others (input_checks.h).
   void check_given(int layer, const OpParams& params);
   void given(int layer, TapResult result);
+  void say_where(int layer, TapResult& result) const;
+  // Weights and tables that an op is about to read; where references lag, on a thread of its own.
+  void look_at_weights(int layer, const OpParams& params);
+  void look_at_embedding();
+  void begin_weights();
+  void insert_given(WeightLook& look);
   // A lane that writes to its inputs would be judged on what it wrote there.
   void check_inputs(int layer, const OpParams& params, const std::string& lane,
                     const std::vector<RowHashes>& now);
@@ -220,6 +227,7 @@ class Verifier {
   struct Helpers;                                      // threads that judge
   std::deque<std::unique_ptr<Judging>> judging_;       // of ops that are not settled yet
   std::vector<std::unique_ptr<JudgingMemory>> spare_;  // of those that are
+  std::shared_ptr<WeightLook> look_;                   // of the op that runs
   std::function<void(int, const OpParams&, bool)> free_watch_;
   std::unique_ptr<Helpers> helpers_;  // where references lag; first to go
 };

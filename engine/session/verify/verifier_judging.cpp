@@ -26,12 +26,14 @@ constexpr std::size_t kMostBehind = 12;
 
 // Each with loops of its own beside those of the engine's thread.
 struct Verifier::Helpers {
-  explicit Helpers(int num_threads) : forced_pool(num_threads), free_pool(num_threads) {}
+  explicit Helpers(int num_threads)
+      : forced_pool(num_threads), free_pool(num_threads), weights_pool(num_threads) {}
 
-  cpu::ThreadPool forced_pool, free_pool;
+  cpu::ThreadPool forced_pool, free_pool, weights_pool;
   std::mutex mutex;
   std::condition_variable done;  // with some of what is judged
   Beside forced, free;           // threads end before what they use
+  Beside weights;                // and this one before both others, which it sets to work
 };
 
 Verifier::Verifier(const SessionParts& parts, References references, const AddressSpace& space,
@@ -46,7 +48,6 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       unchanged_(parts.threads),
       sums_(parts) {
   if (references_ != References::kNone) {
-    weights_.emplace(parts);
     free_sim_ = std::make_unique<FreeRun>(parts.sim, parts, space, false);
   }
   if (references_ == References::kBoth) {
@@ -58,9 +59,37 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
   if (lags && alone && free_sim_ != nullptr) {
     helpers_ = std::make_unique<Helpers>(std::max(1, parts.threads->num_threads / 2));
   }
+  if (references_ != References::kNone) begin_weights();
 }
 
 Verifier::~Verifier() { drop_judging(); }
+
+void Verifier::begin_weights() {
+  if (helpers_ != nullptr) helpers_->weights.wait();
+  weights_.emplace(parts_, helpers_ != nullptr ? helpers_->weights_pool.handle() : parts_.threads);
+}
+
+void Verifier::look_at_embedding() {
+  if (helpers_ != nullptr) helpers_->weights.wait();
+  if (auto r = weights_->before_embedding(step_->tokens)) given(-1, std::move(*r));
+}
+
+void Verifier::look_at_weights(int layer, const OpParams& params) {
+  if (helpers_ == nullptr) {
+    for (TapResult& r : weights_->before(layer, params)) given(layer, std::move(r));
+    return;
+  }
+  look_ = std::make_shared<WeightLook>();
+  look_->layer = layer;
+  look_->place = results_.size();
+  helpers_->weights.start([this, look = look_, params] {
+    try {
+      look->found = weights_->before(look->layer, params);
+    } catch (...) {
+      look->thrown = std::current_exception();
+    }
+  });
+}
 
 std::unique_ptr<Judging> Verifier::judging_of(int layer, const OpParams& params,
                                               const std::string& lane, int peer) {
@@ -124,8 +153,11 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
   judging_.push_back(std::move(judging));
   Judging& j = *judging_.back();
   j.place = results_.size();
+  j.look = std::move(look_);
   gather_written(j);
   if (!lags) {
+    if (helpers_ != nullptr) helpers_->weights.wait();
+    if (weights_) j.call.weights = weights_->number();
     j.compared = judge_forced(j);
     if (j.forced && references_ != References::kNone) judge_free(j, parts_.threads);
     return settle();
@@ -148,8 +180,12 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
       helpers_->done.notify_all();
     });
   };
-  start(helpers_->forced, [this, &j] { j.compared = judge_forced(j); });
-  start(helpers_->free, [this, &j] { judge_free(j, helpers_->free_pool.handle()); });
+  // References read the weights as they are: as soon as it is known whether they are others.
+  helpers_->weights.start([this, &j, start] {
+    j.call.weights = weights_->number();
+    start(helpers_->forced, [this, &j] { j.compared = judge_forced(j); });
+    start(helpers_->free, [this, &j] { judge_free(j, helpers_->free_pool.handle()); });
+  });
   while (judging_.size() > kMostBehind) {
     if (auto ok = settle_first(); !ok) return ok;
   }
@@ -170,10 +206,19 @@ Result<void> Verifier::settle() {
 
 void Verifier::drop_judging() {
   if (helpers_ != nullptr) {
+    helpers_->weights.wait();
     helpers_->forced.wait();
     helpers_->free.wait();
   }
   judging_.clear();
+  look_ = nullptr;
+}
+
+void Verifier::insert_given(WeightLook& look) {
+  for (TapResult& result : look.found) say_where(look.layer, result);
+  results_.insert(results_.begin() + static_cast<std::ptrdiff_t>(look.place),
+                  std::make_move_iterator(look.found.begin()),
+                  std::make_move_iterator(look.found.end()));
 }
 
 Result<void> Verifier::settle_first() {
@@ -184,6 +229,7 @@ Result<void> Verifier::settle_first() {
   const std::unique_ptr<Judging> judged = std::move(judging_.front());
   judging_.pop_front();
   Judging& j = *judged;
+  if (j.look != nullptr && j.look->thrown != nullptr) j.thrown = j.look->thrown;
   if (j.thrown != nullptr || !j.forced || !j.free) {
     drop_judging();
     if (j.thrown != nullptr) std::rethrow_exception(j.thrown);
@@ -205,7 +251,17 @@ Result<void> Verifier::settle_first() {
   results_.insert(results_.begin() + static_cast<std::ptrdiff_t>(j.place),
                   std::make_move_iterator(j.results.begin()),
                   std::make_move_iterator(j.results.end()));
-  for (const auto& later : judging_) later->place += j.results.size();
+  std::size_t added = j.results.size();
+  if (j.look != nullptr) {
+    added += j.look->found.size();
+    j.place += j.look->found.size();
+    insert_given(*j.look);
+  }
+  for (const auto& later : judging_) {
+    later->place += added;
+    if (later->look != nullptr) later->look->place += added;
+  }
+  if (look_ != nullptr) look_->place += added;
   if (j.swapped) {
     swapped_ = std::move(*j.swapped);
     swapped_result_ = j.place + j.swapped_result;

@@ -38,7 +38,8 @@ std::uint64_t next_number() {
 
 }  // namespace
 
-WeightWatch::WeightWatch(const SessionParts& parts) : parts_(parts), number_(next_number()) {
+WeightWatch::WeightWatch(const SessionParts& parts, const as_threads* threads)
+    : parts_(parts), threads_(threads), number_(next_number()) {
   const auto begun = std::chrono::steady_clock::now();
   const ModelConfig& config = parts.config;
   const auto running = [&](int published) {
@@ -96,14 +97,13 @@ std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int6
     }
   };
   const auto count = to_count(hashes.size());
-  const as_threads* threads = parts_.threads;
-  if (count < 8 || threads == nullptr || threads->parallel_for == nullptr) {
+  if (count < 8 || threads_ == nullptr || threads_->parallel_for == nullptr) {
     some(0, count);
     return hashes;
   }
   using Some = decltype(some);
-  threads->parallel_for(
-      threads->pool, count, 4,
+  threads_->parallel_for(
+      threads_->pool, count, 4,
       [](void* ctx, std::int64_t begin, std::int64_t end) {
         (*static_cast<Some*>(ctx))(begin, end);
       },

@@ -7,6 +7,7 @@
 // name of the weight and where in it the change begins.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,8 +25,8 @@ struct SessionParts;
 
 class WeightWatch {
  public:
-  // Of all ranks and layers of `parts`, which must stay where they are.
-  explicit WeightWatch(const SessionParts& parts);
+  // Of all ranks and layers of `parts`, which must stay where they are. threads: hash.
+  WeightWatch(const SessionParts& parts, const as_threads* threads);
 
   // What an op of a layer (its running index, -1 outside) is about to read. With the residual of a
   // layer come the slices of the other ranks, whose ops have run just before.
@@ -35,7 +36,8 @@ class WeightWatch {
 
   // Whether it is in what is watched.
   bool watches(const void* data) const;
-  // as_call::weights: another one in every session, and from when something was seen to change.
+  // as_call::weights: another one in every session, and from when something was seen to change. On
+  // any thread.
   std::uint64_t number() const { return number_; }
 
   std::int64_t bytes() const { return bytes_; }  // of all that is watched
@@ -63,8 +65,9 @@ class WeightWatch {
                std::vector<TapResult>& found);
 
   const SessionParts& parts_;
+  const as_threads* threads_;
   std::map<const std::uint8_t*, Watched> watched_;
-  std::uint64_t number_ = 0;
+  std::atomic<std::uint64_t> number_ = 0;
   std::int64_t bytes_ = 0;
   double seconds_ = 0;
 };
