@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace attnscope::cuda::hopper {
@@ -172,24 +173,16 @@ struct PageRun {
 
 // FP8 pages as boxes of 64 rows of 128 bytes, swizzled as wgmma.cuh says. 0 or a CUDA error.
 inline int map_pages(const CacheView& cache, CUtensorMap* map) {
-  static const auto kEncode = [] {
-    void* entry = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault,
-                                         &found) != cudaSuccess) {
-      entry = nullptr;
-    }
-    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
-  }();
-  if (kEncode == nullptr) return cudaErrorNotSupported;
+  const auto encode = tensor_map_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
   const cuuint64_t size[3] = {128, kPageKeys,
                               static_cast<cuuint64_t>(cache.rows_total / kPageKeys)};
   const cuuint64_t strides[2] = {128, static_cast<cuuint64_t>(cache.page_stride)};
   const cuuint32_t box[3] = {128, kPageKeys, 1}, each[3] = {1, 1, 1};
   const CUresult result =
-      kEncode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, cache.base, size, strides, box, each,
-              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, cache.base, size, strides, box, each,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

@@ -1,48 +1,27 @@
-// paged_attention on fp32 units: a warp a query head of a token, the heads of a KV head side by
-// side in a block so that they find its rows in the L1 cache. 32 rows at a time: a lane scores a
-// row, then each lane weighs its dims of their values. The context may be cut into parts, one a
-// block; a second kernel merges them by LSE.
-//
-// No tensor cores: decode steps are bound by memory, long prefills are slow.
+// paged_attention: which kernel takes it, the merge of its parts, and the kernel for heads and
+// caches that tensor cores do not take: a warp a query head of a token on fp32 units, the heads of
+// a KV head side by side in a block so that they find its rows in the L1 cache. 32 rows at a time:
+// a lane scores a row, then each lane weighs its dims of their values.
 #include <cuda_fp16.h>
 
 #include <algorithm>
 
-#include "kernels/cpu/kv_pages.h"
-#include "kernels/cuda/codec.cuh"
-#include "kernels/cuda/ops.h"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/paged_rows.cuh"
 
 namespace attnscope::cuda {
 namespace {
 
-using I64 = std::int64_t;
+using namespace paged;
 
 constexpr I64 kHeads = 8;  // of a block
+constexpr I64 kHeadsOfStep = 16;
 constexpr I64 kMaxSplits = 256;
 constexpr I64 kRowsOfSplit = 256;  // below that a part is not worth its merge
-constexpr I64 kOthers = 2;         // of a partial result: maximum and sum
-
-struct Numbers {
-  cpu::KvPages k, v;
-  I64 rows_total;  // of the smaller cache
-  I64 group, head_blocks;
-  I64 splits;
-  bool paged;
-};
 
 __device__ __forceinline__ const std::uint16_t* row_of(const as_paged_attention_params& p,
                                                        const Numbers& n, const cpu::KvPages& c,
                                                        I64 request, I64 row, I64 head) {
-  I64 slot;
-  if (n.paged) {
-    AS_DEVICE_CHECK(row / c.rows < p.table.shape[1]);
-    slot = I64{*at<std::int32_t>(p.table, request, row / c.rows)} * c.rows + row % c.rows;
-  } else {
-    slot = I64{*at<std::int32_t>(p.table, request)} + row;
-  }
-  AS_DEVICE_CHECK(slot >= 0 && slot < n.rows_total);
-  return c.base + slot / c.rows * c.page + slot % c.rows * c.row + head * c.head;
+  return c.base + offset_of(c, slot_of(p, n, request, row), head);
 }
 
 __device__ __forceinline__ float number(std::uint16_t bits, bool f16) {
@@ -68,37 +47,27 @@ __device__ __forceinline__ float dot(const float* q, const std::uint16_t* k, I64
   return sum;
 }
 
-__device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
-
-// The first row that a token at this position sees.
-__device__ __forceinline__ I64 first_seen(const as_paged_attention_params& p, I64 position) {
-  I64 first = p.window > 0 ? max(I64{0}, position - p.window + 1) : I64{0};
-  if (p.chunk > 0) first = max(first, position / p.chunk * p.chunk);
-  return first;
-}
-
 // The result of a head over all its rows, or an empty one.
 __device__ __forceinline__ void put_result(const as_paged_attention_params& p, I64 t, I64 h,
                                            bool any, float best, float sum, const float* values,
                                            int count) {
-  float total = sum;
-  const float shift = best == minus_infinity() ? 0.0f : best;
-  if (present(p.sinks)) total += expf(*at<float>(p.sinks, h) - shift);
+  const float total = total_of(p, h, best, sum);
   std::uint16_t* o = at<std::uint16_t>(p.o, t, h);
   for (int i = 0; i < count; ++i) {
     const I64 d = threadIdx.x + 32 * i;
     if (d < p.o.shape[2]) o[d] = any ? float_to_bf16(values[i] / total) : std::uint16_t{0};
   }
-  if (threadIdx.x == 0) *at<float>(p.lse, t, h) = any ? shift + logf(sum) : minus_infinity();
+  if (threadIdx.x == 0) *at<float>(p.lse, t, h) = any ? lse_of(best, sum) : minus_infinity();
 }
 
 // kPart: values of a lane. Grid: tokens, KV heads times blocks of their heads, splits.
 template <int kPart, bool vectors>
 __global__ void __launch_bounds__(32 * kHeads)
-    paged_attention_kernel(as_paged_attention_params p, Numbers n, float* partial) {
+    paged_attention_kernel(as_paged_attention_params p, Numbers n, I64 head_blocks,
+                           float* partial) {
   __shared__ float queries[kHeads][32 * kPart];
-  const I64 t = blockIdx.x, g = blockIdx.y / n.head_blocks;
-  const I64 in_group = blockIdx.y % n.head_blocks * kHeads + threadIdx.y;
+  const I64 t = blockIdx.x, g = blockIdx.y / head_blocks;
+  const I64 in_group = blockIdx.y % head_blocks * kHeads + threadIdx.y;
   if (in_group >= n.group) return;
   const I64 h = g * n.group + in_group, size = p.q.shape[2], size_v = p.o.shape[2];
   float* q = queries[threadIdx.y];
@@ -107,20 +76,10 @@ __global__ void __launch_bounds__(32 * kHeads)
   __syncwarp();
 
   const I64 request = *at<std::int32_t>(p.token_to_req, t);
-  I64 first = 0, end = 0, position = 0;
-  if (request >= 0) {
-    AS_DEVICE_CHECK(request < p.table.shape[0]);
-    position = *at<std::int64_t>(p.positions, t);
-    end = *at<std::int32_t>(p.seq_lens, request);
-    if (p.causal != 0) end = min(end, position + 1);
-    first = first_seen(p, position);
-  }
-  const bool any = first < end;
-  if (n.splits > 1) {
-    const I64 rows = end > first ? (end - first + n.splits - 1) / n.splits : 0;
-    first += rows * blockIdx.z;
-    end = min(end, first + rows);
-  }
+  const Seen all = seen_by(p, t, request);
+  const bool any = all.first < all.end;
+  const Seen mine_of = n.splits > 1 ? part_of(all, n.splits, blockIdx.z) : all;
+  const I64 first = mine_of.first, end = mine_of.end, position = all.position;
 
   float best = minus_infinity(), sum = 0.0f;
   float values[kPart];
@@ -158,7 +117,7 @@ __global__ void __launch_bounds__(32 * kHeads)
     }
   }
   if (n.splits == 1) return put_result(p, t, h, any, best, sum, values, kPart);
-  float* to = partial + ((t * p.q.shape[1] + h) * n.splits + blockIdx.z) * (size_v + kOthers);
+  float* to = part_at(p, n, partial, t, h, blockIdx.z);
   if (threadIdx.x == 0) {
     to[0] = best;
     to[1] = sum;
@@ -195,26 +154,27 @@ __global__ void __launch_bounds__(32 * kHeads)
       if (d < size_v) values[i] = fmaf(part[kOthers + d], weight, values[i]);
     }
   }
-  const I64 t = item / heads, request = *at<std::int32_t>(p.token_to_req, t);
-  bool any = false;
-  if (request >= 0) {
-    const I64 position = *at<std::int64_t>(p.positions, t);
-    I64 end = *at<std::int32_t>(p.seq_lens, request);
-    if (p.causal != 0) end = min(end, position + 1);
-    any = end > first_seen(p, position);
-  }
+  const I64 t = item / heads;
+  const Seen seen = seen_by(p, t, *at<std::int32_t>(p.token_to_req, t));
+  const bool any = seen.first < seen.end;
   put_result(p, t, item % heads, any, best, sum, values, kPart);
 }
 
-I64 head_blocks_of(const as_paged_attention_params& p) {
-  const I64 group = p.q.shape[1] / as_cache_heads(&p.k_cache);
-  return (group + kHeads - 1) / kHeads;
+bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
+  const I64 apart = n.k.page | n.k.row | n.k.head | n.v.page | n.v.row | n.v.head | p.q.shape[2] |
+                    p.o.shape[2] | p.q.stride[0] | p.q.stride[1];
+  const auto addresses = reinterpret_cast<std::uintptr_t>(n.k.base) |
+                         reinterpret_cast<std::uintptr_t>(n.v.base) |
+                         reinterpret_cast<std::uintptr_t>(p.q.data);
+  return !n.k.f16 && !n.v.f16 && apart % 8 == 0 && addresses % 16 == 0 &&
+         std::max(p.q.shape[2], p.o.shape[2]) <= 256;
 }
 
 // As many parts as fill the GPU, of a size that is worth it: by shapes alone.
 I64 splits_of(const as_paged_attention_params& p, const Gpu& gpu) {
   if (p.num_splits > 0) return std::min<I64>(p.num_splits, kMaxSplits);
-  const I64 blocks = p.q.shape[0] * as_cache_heads(&p.k_cache) * head_blocks_of(p);
+  const I64 kv_heads = as_cache_heads(&p.k_cache), group = p.q.shape[1] / kv_heads;
+  const I64 blocks = p.q.shape[0] * kv_heads * ((group + kHeadsOfStep - 1) / kHeadsOfStep);
   if (blocks == 0 || p.k_cache.addressing != AS_PAGED) return 1;
   I64 rows = p.table.shape[1] * p.k_cache.rows_per_block;
   if (p.window > 0) rows = std::min<I64>(rows, p.window);
@@ -223,52 +183,98 @@ I64 splits_of(const as_paged_attention_params& p, const Gpu& gpu) {
   return std::clamp<I64>(4 * gpu.multiprocessors / blocks, 1, std::min(useful, kMaxSplits));
 }
 
+// What shapes and addresses say.
+struct Choice {
+  Numbers n{};
+  bool steps = false;
+};
+Choice choose(const as_paged_attention_params& p, const Gpu& gpu) {
+  Choice c;
+  c.n.k = cpu::kv_pages(p.k_cache);
+  c.n.v = cpu::kv_pages(p.v_cache);
+  c.n.rows_total = std::min(cpu::cache_rows(p.k_cache), cpu::cache_rows(p.v_cache));
+  c.n.group = p.q.shape[1] / as_cache_heads(&p.k_cache);
+  c.n.paged = p.k_cache.addressing == AS_PAGED;
+  c.steps = on_tensor_cores(p, c.n);
+  c.n.splits = splits_of(p, gpu);
+  return c;
+}
+
 template <int kPart>
-int attend(const as_paged_attention_params& p, const Numbers& n, bool vectors,
-           const Launch& launch) {
+int merge_parts(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
+  const I64 items = p.q.shape[0] * p.q.shape[1];
+  const auto blocks = static_cast<unsigned>((items + kHeads - 1) / kHeads);
+  merge_parts_kernel<kPart>
+      <<<blocks, dim3(32, kHeads), 0, static_cast<cudaStream_t>(launch.stream)>>>(
+          p, n, reinterpret_cast<const float*>(launch.workspace));
+  return static_cast<int>(cudaGetLastError());
+}
+
+template <int kPart>
+int attend(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
+  const I64 head_blocks = (n.group + kHeads - 1) / kHeads;
   const dim3 grid(static_cast<unsigned>(p.q.shape[0]),
-                  static_cast<unsigned>(as_cache_heads(&p.k_cache) * n.head_blocks),
+                  static_cast<unsigned>(as_cache_heads(&p.k_cache) * head_blocks),
                   static_cast<unsigned>(n.splits));
   const auto warps = static_cast<unsigned>(std::min(n.group, kHeads));
   const auto stream = static_cast<cudaStream_t>(launch.stream);
-  auto* partial = reinterpret_cast<float*>(launch.workspace);
+  const I64 apart = n.k.page | n.k.row | n.k.head | p.q.shape[2];
+  const bool vectors = reinterpret_cast<std::uintptr_t>(n.k.base) % 16 == 0 && apart % 8 == 0;
   const auto kernel =
       vectors ? paged_attention_kernel<kPart, true> : paged_attention_kernel<kPart, false>;
-  kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, partial);
-  if (n.splits > 1) {
-    const I64 items = p.q.shape[0] * p.q.shape[1];
-    const auto blocks = static_cast<unsigned>((items + kHeads - 1) / kHeads);
-    merge_parts_kernel<kPart><<<blocks, dim3(32, kHeads), 0, stream>>>(p, n, partial);
-  }
+  kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, head_blocks,
+                                               reinterpret_cast<float*>(launch.workspace));
   return static_cast<int>(cudaGetLastError());
+}
+
+// Of the workspace: parts, then others.
+std::size_t parts_bytes(const as_paged_attention_params& p, const Numbers& n) {
+  if (n.splits == 1) return 0;
+  return static_cast<std::size_t>(p.q.shape[0] * p.q.shape[1] * n.splits *
+                                  (p.o.shape[2] + kOthers)) *
+         sizeof(float);
+}
+
+// Tiles of tokens that follow each other go to one kernel, all others to another; there are none
+// where no request has several. Tokens of many heads are a tile each. Tiles round weights to bf16:
+// not where results are to be exact.
+int take_steps(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
+  auto* parts = reinterpret_cast<float*>(launch.workspace);
+  const bool chunks = p.q.shape[0] > p.table.shape[0];
+  const I64 most = launch.gpu.exact ? 0 : prefill_tokens(p, n, launch.gpu);
+  const I64 tokens = chunks ? most : std::min<I64>(most, 1);
+  if (tokens == 0 || (!chunks && n.group <= kHeadsOfStep)) {
+    return decode(p, n, parts, {}, p.q.shape[0], launch);
+  }
+  const Others others{reinterpret_cast<std::int32_t*>(launch.workspace + parts_bytes(p, n))};
+  if (const int code = prefill(p, n, tokens, parts, others, launch); code != 0) return code;
+  // Of a tile at the border of two requests, mostly.
+  const I64 blocks = std::min(p.q.shape[0], tokens * p.table.shape[0]);
+  return decode(p, n, parts, others, blocks, launch);
+}
+
+template <int kPart>
+int run(const as_paged_attention_params& p, const Choice& choice, const Launch& launch) {
+  const int code =
+      choice.steps ? take_steps(p, choice.n, launch) : attend<kPart>(p, choice.n, launch);
+  return code != 0 || choice.n.splits == 1 ? code : merge_parts<kPart>(p, choice.n, launch);
 }
 
 }  // namespace
 
 std::size_t workspace_bytes(const as_paged_attention_params& p, const Gpu& gpu) {
-  const I64 splits = splits_of(p, gpu);
-  if (splits == 1) return 0;
-  return static_cast<std::size_t>(p.q.shape[0] * p.q.shape[1] * splits * (p.o.shape[2] + kOthers)) *
-         sizeof(float);
+  if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return 0;
+  return parts_bytes(p, choose(p, gpu).n) + Others::bytes(p.q.shape[0]);
 }
 
 int paged_attention(const as_paged_attention_params& p, const Launch& launch) {
   if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return 0;
-  Numbers n{};
-  n.k = cpu::kv_pages(p.k_cache);
-  n.v = cpu::kv_pages(p.v_cache);
-  n.rows_total = std::min(cpu::cache_rows(p.k_cache), cpu::cache_rows(p.v_cache));
-  n.group = p.q.shape[1] / as_cache_heads(&p.k_cache);
-  n.head_blocks = head_blocks_of(p);
-  n.splits = splits_of(p, launch.gpu);
-  n.paged = p.k_cache.addressing == AS_PAGED;
-  const I64 apart = n.k.page | n.k.row | n.k.head | p.q.shape[2];
-  const bool vectors = reinterpret_cast<std::uintptr_t>(n.k.base) % 16 == 0 && apart % 8 == 0;
+  const Choice choice = choose(p, launch.gpu);
   const I64 largest = std::max(p.q.shape[2], p.o.shape[2]);
-  if (largest <= 64) return attend<2>(p, n, vectors, launch);
-  if (largest <= 128) return attend<4>(p, n, vectors, launch);
-  if (largest <= 256) return attend<8>(p, n, vectors, launch);
-  return attend<16>(p, n, vectors, launch);
+  if (largest <= 64) return run<2>(p, choice, launch);
+  if (largest <= 128) return run<4>(p, choice, launch);
+  if (largest <= 256) return run<8>(p, choice, launch);
+  return run<16>(p, choice, launch);
 }
 
 }  // namespace attnscope::cuda

@@ -167,6 +167,9 @@ struct PagedCase {
   std::int32_t chunk = 0;  // tokens
   bool local = false;      // the lane is given the batch of chunks, references whole requests
   float alibi = 0;  // slope of the first head; those behind have two thirds of the one before
+  bool rounded_weights = false;  // the lane rounds weights to bf16, as public kernels do
+  std::int64_t gap = 6;          // bytes between pages
+  std::int64_t bad_value = -1;   // row of the first request whose values hold a NaN and an infinity
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 
