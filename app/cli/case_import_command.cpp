@@ -21,6 +21,7 @@
 #include "engine/opcase/import_capture.h"
 #include "engine/opcase/import_case.h"
 #include "engine/opcase/import_use.h"
+#include "engine/tensorfile/dump_file.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
@@ -40,7 +41,7 @@ struct ImportCommand {
 Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
   std::vector<TensorFile> files;
   for (const std::string& dump : c.dumps) {
-    auto file = TensorFile::open(dump);
+    auto file = open_dump(dump);
     if (!file) return file.error();
     files.push_back(std::move(*file));
   }
@@ -241,8 +242,8 @@ void add_case_import(CLI::App& app, Action& action) {
   command->add_option("map", c->map, "A map, or one of assets/maps: vllm, sglang, hf")->required();
   command
       ->add_option("dumps", c->dumps,
-                   "Safetensors files; of a capture, a file with names that an earlier one has "
-                   "begins the next step")
+                   "Files of safetensors, .pt, .npz or .npy; of a capture, a file with names that "
+                   "an earlier one has begins the next step")
       ->required();
   command
       ->add_option("-o,--output", c->output,

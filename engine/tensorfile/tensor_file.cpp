@@ -167,7 +167,7 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
     TensorFile file;
     file.path_ = path;
     file.header_ = text;
-    file.file_ = std::move(*mapped);
+    file.owner_ = mapped->owner();
     file.metadata_ = std::move(header->metadata);
     const auto padding = file.metadata_.find(kPaddingKey);
     for (TensorEntry& entry : all) {
@@ -182,6 +182,22 @@ Result<TensorFile> TensorFile::open(const std::string& path) {
   } catch (const std::bad_alloc&) {
     return bad_input(fmt::format("{}: not enough memory for its header of {} bytes", path, length));
   }
+}
+
+Result<TensorFile> TensorFile::of(const std::string& path, std::vector<TensorEntry> entries,
+                                  std::vector<std::shared_ptr<const void>> owners) {
+  TensorFile file;
+  file.path_ = path;
+  file.tensors_ = std::move(entries);
+  for (std::size_t i = 0; i < file.tensors_.size(); ++i) {
+    if (!file.by_name_.emplace(file.tensors_[i].name, i).second) {
+      return bad_input(
+          fmt::format("{}: has tensor {} twice", path, shown_name(file.tensors_[i].name)),
+          "give each tensor a name of its own");
+    }
+  }
+  file.owner_ = std::make_shared<const std::vector<std::shared_ptr<const void>>>(std::move(owners));
+  return file;
 }
 
 std::uint64_t digest_of(std::uint64_t before, const void* data, std::size_t bytes) {

@@ -52,6 +52,9 @@ inline constexpr std::uint64_t kLargestHeader = 100'000'000;
 class TensorFile {
  public:
   static Result<TensorFile> open(const std::string& path);
+  // Of entries that another format has; `owners` keep their bytes. AS_BAD_INPUT for a name twice.
+  static Result<TensorFile> of(const std::string& path, std::vector<TensorEntry> entries,
+                               std::vector<std::shared_ptr<const void>> owners);
   TensorFile(TensorFile&&) = default;
   TensorFile& operator=(TensorFile&&) = default;
 
@@ -65,13 +68,13 @@ class TensorFile {
   // Of header and tensors: reads all of the file.
   std::uint64_t digest() const;
   // Keeps the bytes alive after the TensorFile.
-  const std::shared_ptr<const void>& owner() const { return file_.owner(); }
+  const std::shared_ptr<const void>& owner() const { return owner_; }
 
  private:
   TensorFile() = default;
 
   std::string path_;
-  MappedFile file_;
+  std::shared_ptr<const void> owner_;  // of header and bytes
   std::string_view header_;
   std::vector<TensorEntry> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;  // keys of tensors_' names

@@ -16,11 +16,13 @@
 #include "engine/io/byte_stream.h"
 #include "engine/sched/replay_file.h"
 #include "engine/session/persist/session_file.h"
+#include "engine/tensorfile/dump_file.h"
 #include "engine/trace/tolerances.h"
 #include "tests/fuzz/judge.h"
 #include "tests/fuzz/small_capture.h"
 #include "tests/fuzz/small_case.h"
 #include "tests/fuzz/small_golden.h"
+#include "tests/fuzz/small_zip.h"
 
 namespace attnscope::fuzz {
 namespace {
@@ -157,6 +159,19 @@ std::string op_case(const std::string& bytes, const std::string& folder) {
                     small->tensors());
 }
 
+// Reads every byte of every tensor.
+std::string dump(const std::string& file) {
+  const auto opened = open_dump(file);
+  if (!opened) return judge_error(opened.error(), file);
+  opened->digest();
+  return "";
+}
+
+std::string pickle(const std::string& bytes, const std::string& file) {
+  write_bytes(file, zip_of({{"archive/data.pkl", bytes}, {"archive/data/0", std::string(64, 1)}}));
+  return dump(file);
+}
+
 std::string import_map(const std::string& bytes, const std::string& file) {
   const std::string dump = file + ".safetensors";
   if (!fs::exists(dump)) write_small_dump(dump);
@@ -203,6 +218,8 @@ std::string feed(Parser parser, const std::string& bytes, const std::string& scr
       return op_case(bytes, scratch_file + ".case");
     case Parser::kImportMap:
       return import_map(bytes, scratch_file);
+    case Parser::kPickle:
+      return pickle(bytes, scratch_file);
     default:
       break;
   }
@@ -217,6 +234,9 @@ std::string feed(Parser parser, const std::string& bytes, const std::string& scr
       return judge(read_hf_config(scratch_file), scratch_file);
     case Parser::kTolerances:
       return judge(Tolerances::load(scratch_file), scratch_file);
+    case Parser::kNpy:
+    case Parser::kZip:
+      return dump(scratch_file);
     case Parser::kSafetensors:
       return safetensors(scratch_file);
     case Parser::kHiddenStates:

@@ -62,6 +62,14 @@ class Parsers : public testing::TestWithParam<Parser> {
         static const char* const kTexts[] = {"index", "step", "trace"};
         return kept(std::string("capture/") + kTexts[seed % 3]);
       }
+      case Parser::kNpy:
+        return kept("npy/f4");
+      case Parser::kZip: {
+        static const char* const kZips[] = {"npz", "torch", "deflated"};
+        return kept(std::string("zip/") + kZips[seed % 3]);
+      }
+      case Parser::kPickle:
+        return kept("pickle/all_types");
       case Parser::kSession:
         return kept("session/counts");
       default:
@@ -147,7 +155,8 @@ INSTANTIATE_TEST_SUITE_P(All, Parsers,
                                          Parser::kTolerances, Parser::kReplay, Parser::kKvEvents,
                                          Parser::kCheckpointIndex, Parser::kSafetensors,
                                          Parser::kHiddenStates, Parser::kGolden, Parser::kCase,
-                                         Parser::kImportMap, Parser::kCapture, Parser::kSession));
+                                         Parser::kImportMap, Parser::kCapture, Parser::kSession,
+                                         Parser::kNpy, Parser::kZip, Parser::kPickle));
 
 }  // namespace parsers_random_test
 }  // namespace attnscope::fuzz
