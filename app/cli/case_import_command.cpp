@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "app/cli/capture_commands.h"
@@ -222,7 +223,14 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
 }
 
 Result<as_status> import_command(const ImportCommand& c) {
-  auto map = read_import_map(c.map);
+  // Its dimensions, whichever of its layers there are.
+  std::optional<ModelConfig> model;
+  if (!c.model.empty()) {
+    auto found = find_model(c.model, {}, "");
+    if (!found) return found.error();
+    model = std::move(*found);
+  }
+  auto map = read_import_map(c.map, model ? &*model : nullptr);
   if (!map) return map.error();
   std::string name = c.output;
   while (name.size() > 1 && name.back() == '/') name.pop_back();

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <list>
 
 #include "engine/family/family.h"
 #include "engine/io/json_object.h"
+#include "engine/opcase/import_join.h"
 #include "engine/opcase/import_rows.h"
 #include "engine/opcase/import_sizes.h"
 #include "engine/opcase/import_use.h"
@@ -57,7 +59,8 @@ bool has_all_of(const ImportTensor& t, const std::vector<TensorFile>& files, int
   const auto has = [&](const std::string& name) {
     return name.empty() || find(files, with_layer(name, layer)) != nullptr;
   };
-  return has(t.name) && has(t.factor_name) && std::ranges::all_of(t.stack, has);
+  return has(t.name) && has(t.factor_name) && std::ranges::all_of(t.stack, has) &&
+         std::ranges::all_of(t.concat, has);
 }
 
 // Whether a model keeps an output in bf16: of projections some do, the others have theirs in fp32.
@@ -112,8 +115,8 @@ class CaseImporter {
     return ImportedCase{std::move(*kept), std::move(notes_)};
   }
 
-  Result<std::vector<std::int64_t>> integers(const ImportTensor& t) const {
-    auto found = entry(t.name);
+  Result<std::vector<std::int64_t>> integers(const ImportTensor& t) {
+    auto found = entry(t);
     if (!found) return found.error();
     const TensorEntry& e = **found;
     auto seen = view(t, e);
@@ -146,6 +149,24 @@ class CaseImporter {
                      fmt::format("it has {}, ..", fmt::join(names, ", ")));
   }
 
+  // What the map says that it is made of.
+  Result<const TensorEntry*> entry(const ImportTensor& t) {
+    if (t.concat.empty()) return entry(t.name);
+    std::vector<const TensorEntry*> parts;
+    for (const std::string& name : t.concat) {
+      auto part = entry(name);
+      if (!part) return part.error();
+      parts.push_back(*part);
+    }
+    auto joined = joined_entry(parts, t.axis);
+    if (!joined) {
+      return bad_input(fmt::format("{}: {}", map_.op.name, joined.error().message),
+                       joined.error().hint);
+    }
+    joined_.push_back(std::move(*joined));
+    return &joined_.back().entry;
+  }
+
   Result<void> numbers() {
     for (const as_param_info& field : map_.op.fields) {
       if (field.kind == AS_PARAM_ROPE) continue;
@@ -169,6 +190,11 @@ class CaseImporter {
   // Shape and strides of a view of the dump's elements; checks that it stays inside.
   Result<as_tensor> view(const ImportTensor& t, const TensorEntry& e) const {
     std::vector<std::int64_t> shape = t.shape.empty() ? e.shape : t.shape;
+    while (t.axes > 0 && std::ssize(shape) > t.axes) {
+      shape[1] *= shape[0];
+      shape.erase(shape.begin());
+    }
+    if (t.axes > 0 && std::ssize(shape) < t.axes) shape.insert(shape.begin(), 1);
     const auto wrong = [&](const std::string& what) {
       return bad_input(fmt::format("{}: tensor {} of [{}]: {}", map_.op.name, shown_name(e.name),
                                    fmt::join(e.shape, ","), what),
@@ -209,6 +235,13 @@ class CaseImporter {
       return wrong(
           fmt::format("[{}] reaches element {} of {}", fmt::join(shape, ","), last, e.elements));
     }
+    if (!t.slice.empty()) {
+      if (t.slice[0] >= out.rank || t.slice[2] > out.shape[t.slice[0]]) {
+        return wrong(fmt::format("slice [{}] is not inside of [{}]", fmt::join(t.slice, ","),
+                                 fmt::join(out.shape, out.shape + out.rank, ",")));
+      }
+      out.shape[t.slice[0]] = t.slice[2] - t.slice[1];
+    }
     if (t.permute.empty()) return out;
     std::vector<std::int64_t> sorted = t.permute;
     std::sort(sorted.begin(), sorted.end());
@@ -237,9 +270,18 @@ class CaseImporter {
     return t.stride[axis] == 0 ? 1 : (left - last - 1) / t.stride[axis] + 1;
   }
 
+  // Where a slice begins: its axis has moved where axes are permuted.
+  static std::int64_t slice_offset(const ImportTensor& t, const as_tensor& view) {
+    if (t.slice.empty()) return 0;
+    const auto moved = std::ranges::find(t.permute, t.slice[0]);
+    const std::int64_t axis =
+        t.permute.empty() ? t.slice[0] : static_cast<std::int64_t>(moved - t.permute.begin());
+    return t.slice[1] * view.stride[axis];
+  }
+
   // Where element i of a view lies.
   static std::int64_t offset_of(const ImportTensor& t, const as_tensor& view, std::int64_t i) {
-    std::int64_t offset = t.offset;
+    std::int64_t offset = t.offset + slice_offset(t, view);
     for (std::int32_t a = view.rank - 1; a >= 0; --a) {
       offset += i % view.shape[a] * view.stride[a];
       i /= view.shape[a];
@@ -271,7 +313,7 @@ class CaseImporter {
     if ((output || is_extra(tap.name)) && !has_all_of(t, files_, layer_)) return {};
     if (!t.values.empty()) return literal(tap, t);
     if (!t.stack.empty()) return stacked(tap, t);
-    auto found = entry(t.name);
+    auto found = entry(t);
     if (!found) return found.error();
     const TensorEntry& e = **found;
     auto seen = view(t, e);
@@ -698,6 +740,7 @@ class CaseImporter {
   int layer_;
   std::vector<std::uint64_t> params_;
   std::vector<std::vector<std::uint64_t>> memory_;
+  std::list<JoinedEntry> joined_;
   std::map<std::string, ImportedPages> pages_;
   std::set<std::string> unknown_;
   std::vector<std::string> notes_;
@@ -724,7 +767,7 @@ bool has_inputs(const ImportOp& op, const std::vector<TensorFile>& files, int la
 }
 
 bool has_tensor(const ImportTensor& tensor, const std::vector<TensorFile>& files) {
-  return find(files, tensor.name) != nullptr;
+  return has_all_of(tensor, files, 0);
 }
 
 Result<std::vector<std::int64_t>> import_integers(const ImportTensor& tensor, const char* what,

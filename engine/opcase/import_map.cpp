@@ -12,12 +12,14 @@
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
 #include "engine/io/old_names.h"
+#include "engine/opcase/import_model_sizes.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
 
 constexpr std::int64_t kMostInDump = std::int64_t{1} << 40;
+constexpr std::int64_t kMostJoined = 64;
 constexpr std::int64_t kTooMany = 4096;  // elements to write out in a map
 
 ImportTensor read_tensor(JsonObject o) {
@@ -36,12 +38,24 @@ ImportTensor read_tensor(JsonObject o) {
   if (o.has("stack")) {
     t.stack = o.texts("stack");
     if (t.stack.empty()) o.fail("stack", "names no tensor");
+  } else if (o.has("concat")) {
+    t.concat = o.texts("concat");
+    if (t.concat.empty() || std::ssize(t.concat) > kMostJoined) {
+      o.fail("concat", fmt::format("names 1 to {} tensors", kMostJoined));
+    }
+    t.axis = o.integer("axis", -1, AS_MAX_RANK - 1, 0);
   } else {
     t.name = o.text("name");
   }
   if (o.has("shape")) t.shape = o.integers("shape", -1, kMostInDump);
   if (o.has("stride")) t.stride = o.integers("stride", 0, kMostInDump);
   t.offset = o.integer("offset", 0, kMostInDump, 0);
+  t.axes = o.integer("axes", 1, AS_MAX_RANK, 0);
+  if (t.axes > 0 && !t.shape.empty()) o.fail("axes", "is no choice beside a shape");
+  if (o.has("slice")) t.slice = o.integers("slice", 0, kMostInDump);
+  if (!t.slice.empty() && (t.slice.size() != 3 || t.slice[1] >= t.slice[2])) {
+    o.fail("slice", "is [axis, first, behind the last]");
+  }
   if (o.has("permute")) t.permute = o.integers("permute", 0, AS_MAX_RANK - 1);
   t.decode = o.choice("decode", {"e4m3", "e4m3fnuz"}, "");
   t.factor = o.number("factor", 0, 1e30, 1);
@@ -194,7 +208,7 @@ std::vector<const ImportOp*> ops_of_layer(const ImportMap& map,
   return out;
 }
 
-Result<ImportMap> read_import_map(const std::string& name) {
+Result<ImportMap> read_import_map(const std::string& name, const ModelConfig* model) {
   std::string path = name;
   std::error_code code;
   if (!std::filesystem::is_regular_file(path, code)) {
@@ -211,6 +225,7 @@ Result<ImportMap> read_import_map(const std::string& name) {
   auto root = parse_json(*text, path);
   if (!root) return root.error();
   rename_step_keys(*root);
+  if (auto ok = fill_in_sizes(*root, path, model); !ok) return ok.error();
   JsonReader reader(path);
   JsonObject object(reader, *root);
   if (object.text("format", "") != "attnscope-import-map") {

@@ -26,12 +26,16 @@
 namespace attnscope {
 
 struct ImportTensor {
-  std::string name;                  // empty where one of the next two is not
-  std::vector<std::string> stack;    // names of tensors that lie behind each other along a new axis
-  std::vector<std::int64_t> values;  // the elements themselves, of `shape`
-  std::vector<std::int64_t> shape;   // empty = the dump's; one -1 = what is left
-  std::vector<std::int64_t> stride;  // in elements of the dump; empty = dense
-  std::int64_t offset = 0;           // in elements of the dump
+  std::string name;                 // empty where one of the next two is not
+  std::vector<std::string> stack;   // names of tensors that lie behind each other along a new axis
+  std::vector<std::string> concat;  // of tensors that lie behind each other along an axis they have
+  std::int64_t axis = 0;            // that one; -1 = the last
+  std::vector<std::int64_t> values;   // the elements themselves, of `shape`
+  std::vector<std::int64_t> shape;    // empty = the dump's; one -1 = what is left
+  std::vector<std::int64_t> stride;   // in elements of the dump; empty = dense
+  std::int64_t offset = 0;            // in elements of the dump
+  std::int64_t axes = 0;              // that are left once leading ones are joined; 0 = as they are
+  std::vector<std::int64_t> slice;    // an axis, where it begins and ends; empty = all of it
   std::vector<std::int64_t> permute;  // of the axes, afterwards
   // Codes that stand for values: "", "e4m3" or "e4m3fnuz", times a factor or a tensor with one.
   std::string decode;
@@ -80,7 +84,9 @@ struct ImportMap {
 std::vector<const ImportOp*> ops_of_layer(const ImportMap& map,
                                           std::optional<std::string_view> type);
 
-// A file, or a name from assets/maps ("vllm").
-Result<ImportMap> read_import_map(const std::string& name);
+// A file, or a name from assets/maps ("vllm"). Where a number stands a map may have a text of
+// dimensions of the model, "heads*head_dim" (import_model_sizes.h): those of `model`, else of the
+// preset that the map names under "model".
+Result<ImportMap> read_import_map(const std::string& name, const ModelConfig* model = nullptr);
 
 }  // namespace attnscope

@@ -25,6 +25,7 @@ std::vector<std::pair<std::string, std::string>> names_of(const ImportOp& op) {
   for (const auto& [tap, t] : op.tensors) {
     add(tap, t.name);
     for (const std::string& part : t.stack) add(tap, part);
+    for (const std::string& part : t.concat) add(tap, part);
     add(tap + "'s factor", t.factor_name);
   }
   for (const auto& [tap, c] : op.caches) {

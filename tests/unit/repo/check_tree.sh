@@ -32,7 +32,7 @@ files() {
 # may be so.
 nothing_seen() { [ -n "$prefix" ] || finding "no $1 seen: nothing was checked"; }
 # Without pictures, recorded bytes and kept inputs of fuzzers, which have no lines.
-texts() { files | grep -vE '\.(png|zst|safetensors|session|so)$|^tests/fuzz/corpus/'; }
+texts() { files | grep -vE '\.(png|zst|safetensors|session|so|pt|npz)$|^tests/fuzz/corpus/'; }
 sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
 
 # ---- layers: includes go down only, are quoted from the root, and libraries stay where they belong

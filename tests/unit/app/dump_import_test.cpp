@@ -1,0 +1,119 @@
+// Dumps as they are: a file that transformers' own model left by assets/python/dump_hf.py, and what
+// maps say of tensors that lie in pieces or are of the model's size.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/opcase/case_file.h"
+#include "engine/tensorfile/tensor_writer.h"
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace dump_import_test {
+
+class DumpImport : public CliTest {
+ protected:
+  static std::string fixture(const std::string& name) {
+    return ATTNSCOPE_SOURCE_DIR "/tests/fixtures/dumps/" + name;
+  }
+  // A norm of 3 tokens: y = x * rsqrt(mean(x^2)) with weights of 1.
+  void write_norm(std::int64_t hidden) {
+    const auto width = static_cast<std::size_t>(hidden);
+    const std::vector<float> minus(width, -2), plus(2 * width, 2), ones(width, 1);
+    // The result in columns 8 and on of wider rows, [1, 3, 8 + hidden].
+    std::vector<float> wide(3 * (8 + width), 1);
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      if (i % (8 + width) < 8) wide[i] = 77;
+    }
+    std::fill_n(wide.begin() + 8, width, -1.0f);
+    TensorWriter writer;
+    writer.add("first", ElementType::kF32, {1, hidden}, minus);
+    writer.add("others", ElementType::kF32, {2, hidden}, plus);
+    writer.add("weight", ElementType::kF32, {hidden}, ones);
+    writer.add("wide", ElementType::kF32, {1, 3, 8 + hidden}, wide);
+    ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  }
+  Outcome import_norm(const std::string& x, const std::string& y, const std::string& more = "") {
+    const std::string map = write(
+        "map.json", R"({"format": "attnscope-import-map", "version": 1, "engine": "other", "ops": )"
+                    R"({"attn_norm": {"tensors": {"x": )" +
+                        x + R"(, "weight": {"name": "weight", "shape": ["hidden"]}, "y": )" + y +
+                        R"(}, "numbers": {"eps": "rms_eps"}}}})");
+    return run(fmt::format("case import {} {} -o {} --op attn_norm --force{}", map,
+                           path("dump.safetensors"), path("norm.json"), more));
+  }
+  using CliTest::run;
+  Outcome run(const std::string& words) {
+    std::vector<std::string> list;
+    std::size_t at = 0;
+    while (at < words.size()) {
+      const std::size_t end = std::min(words.find(' ', at), words.size());
+      list.push_back(words.substr(at, end - at));
+      at = end + 1;
+    }
+    return CliTest::run(list);
+  }
+};
+
+TEST_F(DumpImport, EveryOpOfTransformersOwnModelIsJudgedAndNoneAccused) {
+  const Outcome out = run(fmt::format("case import hf {} -o {} --model {}", fixture("hf.pt"),
+                                      path("hf.acap"), fixture("hf.config.json")));
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_NE(out.out.find("14 ops"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("15 taps, 0 wrong; 1 ops left out of the capture: 1 taps, 0 wrong"),
+            std::string::npos)
+      << out.out;
+  EXPECT_EQ(run("show " + path("hf.acap")).code, 0);
+}
+
+TEST_F(DumpImport, AMistakeInThatModelIsNamed) {
+  std::string map = read(ATTNSCOPE_SOURCE_DIR "/assets/maps/hf.json");
+  const std::string scale = R"("scale": "scale")";
+  map.replace(map.find(scale), scale.size(), R"("scale": 0.05)");
+  const Outcome out =
+      run(fmt::format("case import {} {} -o {} --model {}", write("scale.json", map),
+                      fixture("hf.pt"), path("hf.acap"), fixture("hf.config.json")));
+  EXPECT_EQ(out.code, 1) << out.out << out.err;
+  EXPECT_NE(out.out.find("workspace_attention of layer 0 of step 0: o is wrong"), std::string::npos)
+      << out.out;
+}
+
+TEST_F(DumpImport, PiecesAreJoinedSlicedAndOfTheModelsSize) {
+  write_norm(512);  // the hidden size of tiny
+  const std::string x = R"({"concat": ["first", "others"]})";
+  const Outcome out = import_norm(x, R"({"name": "wide", "axes": 2, "slice": [1, 8, "hidden+8"]})",
+                                  " --model tiny");
+  ASSERT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_EQ(run("case run " + path("norm.json") + " --lane ref.sim").code, 0);
+  const OpCase kept = *read_case(path("norm.json"));
+  EXPECT_EQ(kept.tensors.at("x").shape, (std::vector<std::int64_t>{3, 512}));
+  EXPECT_EQ(kept.tensors.at("y").shape, (std::vector<std::int64_t>{3, 512}));
+  // The other end of the rows is another result.
+  ASSERT_EQ(
+      import_norm(x, R"({"name": "wide", "axes": 2, "slice": [1, 0, "hidden"]})", " --model tiny")
+          .code,
+      0);
+  EXPECT_EQ(run("case run " + path("norm.json") + " --lane ref.sim").code, 1);
+}
+
+TEST_F(DumpImport, WhatDoesNotFitTogetherIsSaid) {
+  write_norm(512);
+  const std::string y = R"({"name": "wide", "axes": 2, "slice": [1, 8, 520]})";
+  const auto expect = [&](const Outcome& out, const char* part) {
+    EXPECT_EQ(out.code, 3) << out.out;
+    EXPECT_NE(out.err.find(part), std::string::npos) << out.err;
+  };
+  expect(import_norm(R"({"concat": ["first", "weight"]})", y, " --model tiny"),
+         "does not continue");
+  expect(import_norm(R"({"concat": ["first", "others"], "axis": 2})", y, " --model tiny"),
+         "has no axis 2");
+  const std::string x = R"({"concat": ["first", "others"]})";
+  expect(import_norm(x, R"({"name": "wide", "axes": 2, "slice": [1, 8, 521]})", " --model tiny"),
+         "slice [1,8,521] is not inside");
+  expect(import_norm(x, y), "none is named");
+  expect(import_norm(x, R"({"name": "wide", "shape": [-1, "hiden"]})", " --model tiny"),
+         "\"hiden\" is no dimension of a model");
+}
+
+}  // namespace dump_import_test
+}  // namespace attnscope
