@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -17,10 +18,12 @@
 #include "app/wiring/find_model.h"
 #include "app/wiring/wiring.h"
 #include "engine/family/models.h"
+#include "engine/io/json_file.h"
 #include "engine/io/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
 #include "engine/opcase/import_case.h"
+#include "engine/opcase/import_guess.h"
 #include "engine/opcase/import_use.h"
 #include "engine/tensorfile/dump_file.h"
 #include "kernels/cpu/thread_pool.h"
@@ -36,7 +39,7 @@ struct ImportCommand {
   std::vector<int> layers;
   int layer = -1;
   std::string references = "sim";
-  bool force = false;
+  bool force = false, guess = false;
 };
 
 Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
@@ -222,13 +225,55 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   return wrong > 0 ? AS_MISMATCH : AS_OK;
 }
 
-Result<as_status> import_command(const ImportCommand& c) {
+// Finds the map, keeps it beside what is made, and says how it was found.
+Result<std::string> guess_command(const ImportCommand& c, const ModelConfig* model) {
+  std::filesystem::path name = c.output.substr(0, c.output.find_last_not_of('/') + 1);
+  const std::string file = name.replace_extension(".map.json").string();
+  if (auto ok = check_free(file, c.force); !ok) return ok.error();
+  auto files = open_dumps(c);
+  if (!files) return files.error();
+  auto tolerances = Tolerances::load("");
+  if (!tolerances) return tolerances.error();
+  const LaneRegistry registry = all_lanes();
+  const cpu::ThreadPool pool(0);
+  GuessOptions options;
+  options.model = model;
+  options.right = [&](const OpCase& kept) -> Result<bool> {
+    auto lane = find_case_lane(registry, "ref.sim", kept.op);
+    if (!lane) return lane.error();
+    const auto run =
+        run_case(kept, *lane, case_options(registry, kept.op, *tolerances, pool.handle()));
+    if (!run) return run.error();
+    return run->right();
+  };
+  auto guess = guess_map(*files, options);
+  if (!guess) return guess.error();
+  if (auto ok = write_text_file(file, guess->map); !ok) return ok.error();
+  for (const std::string& line : guess->reasons) say("{}\n", line);
+  for (const std::string& line : guess->open) say("not found: {}\n", line);
+  say("{}: the map, to be read and changed; import it with: attnscope case import {} ..\n", file,
+      shell_word(file));
+  return file;
+}
+
+Result<as_status> import_command(const ImportCommand& given) {
+  ImportCommand c = given;
+  if (c.guess) {
+    c.dumps.insert(c.dumps.begin(), c.map);
+  } else if (c.dumps.empty()) {
+    return usage_error("no dump is named", "case import MAP DUMP.. -o NAME.json");
+  }
   // Its dimensions, whichever of its layers there are.
   std::optional<ModelConfig> model;
   if (!c.model.empty()) {
     auto found = find_model(c.model, {}, "");
     if (!found) return found.error();
     model = std::move(*found);
+  }
+  if (c.guess) {
+    auto guessed = guess_command(c, model ? &*model : nullptr);
+    if (!guessed) return guessed.error();
+    c.map = *guessed;
   }
   auto map = read_import_map(c.map, model ? &*model : nullptr);
   if (!map) return map.error();
@@ -248,11 +293,10 @@ void add_case_import(CLI::App& app, Action& action) {
       "import", "Make cases, or a whole capture, of another engine's tensors, by a map of names");
   auto c = std::make_shared<ImportCommand>();
   command->add_option("map", c->map, "A map, or one of assets/maps: vllm, sglang, hf")->required();
-  command
-      ->add_option("dumps", c->dumps,
-                   "Files of safetensors, .pt, .npz or .npy; of a capture, a file with names that "
-                   "an earlier one has begins the next step")
-      ->required();
+  command->add_option(
+      "dumps", c->dumps,
+      "Files of safetensors, .pt, .npz or .npy; of a capture, a file with names that "
+      "an earlier one has begins the next step");
   command
       ->add_option("-o,--output", c->output,
                    "NAME.json, NAME.OP.json where there are several; NAME.acap: a capture")
@@ -272,6 +316,9 @@ void add_case_import(CLI::App& app, Action& action) {
                    "NAME or NAME:PROMPT_TOKENS of the next row of the tables; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  command->add_flag("--guess", c->guess,
+                    "No MAP is given: one is found by names, types, shapes and the reference, told "
+                    "with its reasons and kept as NAME.map.json");
   command->add_flag("--force", c->force, kForceHelp);
   command->callback([=, &action] { action = [=] { return import_command(*c); }; });
 }

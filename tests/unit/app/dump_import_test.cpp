@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/opcase/case_file.h"
+#include "engine/tensorfile/dump_file.h"
 #include "engine/tensorfile/tensor_writer.h"
 #include "tests/unit/app/cli_fixture.h"
 
@@ -76,6 +77,81 @@ TEST_F(DumpImport, AMistakeInThatModelIsNamed) {
   EXPECT_EQ(out.code, 1) << out.out << out.err;
   EXPECT_NE(out.out.find("workspace_attention of layer 0 of step 0: o is wrong"), std::string::npos)
       << out.out;
+}
+
+TEST_F(DumpImport, AMapOfThatModelIsFoundAndTaken) {
+  const std::string dump = fixture("hf.pt"), model = " --model " + fixture("hf.config.json");
+  const Outcome out = run("case import --guess " + dump + " -o " + path("g.acap") + model);
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  // By names, by the axes that heads have, by the numbers of an embedding; and what is left over.
+  for (const char* part :
+       {"q_b_proj of layer 0 (C4A): x = ", "workspace_attention of layer 0 (C4A): q = ",
+        "heads first", "inverse_rope of layer 0 (C4A): ", "rope of base 160000 from",
+        "the reference is right with it", "not found: of no op: ", "kv_proj.weight", " 0 wrong"}) {
+    EXPECT_NE(out.out.find(part), std::string::npos) << part << ": " << out.out;
+  }
+  EXPECT_EQ(out.out.find("by names alone"), std::string::npos) << out.out;
+  const Outcome again =
+      run("case import " + path("g.map.json") + " " + dump + " -o " + path("again.acap") + model);
+  EXPECT_EQ(again.code, 0) << again.out << again.err;
+}
+
+TEST_F(DumpImport, AWrongOpIsTakenByItsNamesAndAccused) {
+  const auto dump = open_dump(fixture("hf.pt"));
+  ASSERT_TRUE(dump) << dump.error().text();
+  const std::vector<float> zeros(12 * 64, 0);
+  TensorWriter writer;
+  for (const TensorEntry& e : dump->tensors()) {
+    const bool wrong = e.name == "model.layers.0.self_attn.o_b_proj.output";
+    ASSERT_TRUE(!wrong || e.elements == 12 * 64);
+    if (wrong) {
+      writer.add(e.name, ElementType::kF32, e.shape, zeros);
+    } else {
+      writer.add(e.name, e.type, e.shape, e.data, e.bytes);
+    }
+  }
+  ASSERT_TRUE(writer.write(path("wrong.safetensors")));
+  const Outcome out = run("case import --guess " + path("wrong.safetensors") + " -o " +
+                          path("w.acap") + " --model " + fixture("hf.config.json"));
+  EXPECT_EQ(out.code, 1) << out.out << out.err;
+  EXPECT_NE(out.out.find("by names alone"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("blamed: wo_b"), std::string::npos) << out.out;
+}
+
+TEST_F(DumpImport, WhereNamesSayNothingTheValuesDo) {
+  // y = x w; the other square matrix and the other rows fit as well.
+  const auto filled = [](std::size_t count, unsigned seed) {
+    std::vector<float> out(count);
+    for (float& value : out) {
+      seed = seed * 1664525 + 1013904223;
+      value = static_cast<float>(static_cast<int>(seed >> 24) - 128) / 64;
+    }
+    return out;
+  };
+  constexpr std::size_t kTokens = 5, kWidth = 64;
+  const auto x = filled(kTokens * kWidth, 1), other = filled(kTokens * kWidth, 2);
+  const auto weight = filled(kWidth * kWidth, 3), wrong = filled(kWidth * kWidth, 4);
+  std::vector<float> y(kTokens * kWidth);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    for (std::size_t k = 0; k < kWidth; ++k) {
+      y[i] += x[i / kWidth * kWidth + k] * weight[i % kWidth * kWidth + k];
+    }
+  }
+  TensorWriter writer;
+  const std::int64_t tokens = kTokens, width = kWidth;
+  writer.add("a", ElementType::kF32, {tokens, width}, other);
+  writer.add("b", ElementType::kF32, {width, width}, wrong);
+  writer.add("c", ElementType::kF32, {tokens, width}, y);
+  writer.add("d", ElementType::kF32, {width, width}, weight);
+  writer.add("e", ElementType::kF32, {tokens, width}, x);
+  ASSERT_TRUE(writer.write(path("plain.safetensors")));
+  const Outcome out =
+      run("case import --guess " + path("plain.safetensors") + " -o " + path("p.json"));
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_NE(out.out.find("x = \"e\" (by shape), weight = \"d\" (by shape), y = \"c\" (by shape)"),
+            std::string::npos)
+      << out.out;
+  EXPECT_NE(out.out.find("not found: of no op: \"a\", \"b\""), std::string::npos) << out.out;
 }
 
 TEST_F(DumpImport, PiecesAreJoinedSlicedAndOfTheModelsSize) {
