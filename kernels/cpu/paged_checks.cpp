@@ -15,16 +15,14 @@ namespace {
 using I64 = std::int64_t;
 using Longs = long long;
 
-bool check_rope(const as_rope_kv_insert_params& p, I64 size, bool values, Check& check) {
+bool check_rope(const as_rope_kv_insert_params& p, I64 tokens, I64 size, bool values,
+                Check& check) {
   const I64 dims = rotary_dim(p.rope);
   if (dims == 0) {
     // Not read, but lanes may copy it.
-    if (p.rope.base == 0) {
-      return check.optional("positions", p.positions, AS_I64, {p.k.shape[0]});
-    }
+    if (p.rope.base == 0) return check.optional("positions", p.positions, AS_I64, {tokens});
     return check.fail("rope.table is absent; give f32 [max_pos,N], or base 0 for no rotation");
   }
-  const I64 tokens = p.k.shape[0];
   if (!check.tensor("rope.table", p.rope.table, AS_F32, {kAny, kAny}) ||
       !check.tensor("positions", p.positions, AS_I64, {tokens})) {
     return false;
@@ -110,6 +108,15 @@ SeenRows seen_rows(const as_paged_attention_params& p, I64 t, I64 r) {
 }
 
 bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check) {
+  if (as_queries_alone(&p) != 0) {
+    return check.tensor("q", p.q, AS_BF16, {kAny, kAny, kAny}) &&
+           check_head_size("q", p.q.shape[2], check) &&
+           check.range("style", p.style, AS_ROPE_NEOX, AS_ROPE_GPTJ) &&
+           check.range("weight_plus_one", p.weight_plus_one, 0, 1) &&
+           check.optional("q_weight", p.q_weight, AS_BF16, {p.q.shape[2]}) &&
+           check_rope(p, p.q.shape[0], p.q.shape[2], values, check) &&
+           check.tensor("q_out", p.q_out, AS_BF16, {p.q.shape[0], p.q.shape[1], p.q.shape[2]});
+  }
   const char* keys = p.rows_given != 0 ? "k_row" : "k";
   const as_tensor& k = p.rows_given != 0 ? p.k_row : p.k;
   if (!check.tensor(keys, k, AS_BF16, {kAny, kAny, kAny})) return false;
@@ -130,7 +137,7 @@ bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check) 
       !check.range("weight_plus_one", p.weight_plus_one, 0, 1) ||
       !check.optional("k_weight", p.k_weight, AS_BF16, {size}) ||
       !check.optional("k_row", p.k_row, AS_BF16, {tokens, heads, size}) ||
-      !check_rope(p, size, values, check)) {
+      !check_rope(p, tokens, size, values, check)) {
     return false;
   }
   if (!present(p.q) && p.q.rank == 0) return true;

@@ -61,22 +61,25 @@ void put_row(const KvPages& pages, std::int64_t slot, std::int64_t head, const B
   for (std::int64_t i = 0; i < size; ++i) to[i] = float_to_f16(bf16_to_float(values[i]));
 }
 
+void make_queries(const Params& p, const as_call* call) {
+  const std::int64_t heads = p.q.shape[1], size = p.q.shape[2];
+  parallel_for(call, p.q.shape[0] * heads, 32, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t t = i / heads, h = i % heads;
+      make_head(p, at<Bits>(p.q, t, h), p.q_weight, t, size, at<Bits>(p.q_out, t, h));
+    }
+  });
+}
+
 }  // namespace
 
 void rope_kv_insert(const Params& p, const as_call* call, Check& check) {
   if (!check_params(p, true, check)) return;
   const bool given = p.rows_given != 0;
+  if (!given && present(p.q)) make_queries(p, call);
+  if (as_queries_alone(&p) != 0) return;
   const as_tensor& keys = given ? p.k_row : p.k;
   const std::int64_t tokens = keys.shape[0], kv_heads = keys.shape[1], size = keys.shape[2];
-  if (!given && present(p.q)) {
-    const std::int64_t heads = p.q.shape[1];
-    parallel_for(call, tokens * heads, 32, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t t = i / heads, h = i % heads;
-        make_head(p, at<Bits>(p.q, t, h), p.q_weight, t, size, at<Bits>(p.q_out, t, h));
-      }
-    });
-  }
   const KvPages k_pages = kv_pages(p.k_cache), v_pages = kv_pages(p.v_cache);
   parallel_for(call, tokens * kv_heads, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {

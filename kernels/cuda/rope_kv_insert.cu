@@ -76,7 +76,8 @@ __global__ void __launch_bounds__(32 * kHeads)
   __shared__ float values[kHeads][AS_MAX_HEAD_SIZE];
   __shared__ std::uint16_t keys[kHeads][AS_MAX_HEAD_SIZE];
   const bool given = p.rows_given != 0;
-  const as_tensor& source = given ? p.k_row : p.k;
+  const bool alone = as_queries_alone(&p) != 0;
+  const as_tensor& source = alone ? p.q : given ? p.k_row : p.k;
   const std::int64_t t = blockIdx.x, size = source.shape[2];
   const std::int64_t heads = places.queries ? p.q.shape[1] : 0;
   const std::int64_t item = std::int64_t{blockIdx.y} * kHeads + threadIdx.y;
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(32 * kHeads)
     return;
   }
   const std::int64_t g = item - heads;
-  if (g >= source.shape[1]) return;
+  if (alone || g >= source.shape[1]) return;
   const std::uint16_t* key = keys[threadIdx.y];
   if (given) {
     key = at<std::uint16_t>(p.k_row, t, g);
@@ -107,17 +108,20 @@ __global__ void __launch_bounds__(32 * kHeads)
 }  // namespace
 
 int rope_kv_insert(const as_rope_kv_insert_params& p, const Launch& launch) {
-  const as_tensor& k = p.rows_given != 0 ? p.k_row : p.k;
+  const bool alone = as_queries_alone(&p) != 0;
+  const as_tensor& source = alone ? p.q : p.rows_given != 0 ? p.k_row : p.k;
   Places places{};
-  places.k = cpu::kv_pages(p.k_cache);
-  places.v = cpu::kv_pages(p.v_cache);
-  places.k_rows = cpu::cache_rows(p.k_cache);
-  places.v_rows = cpu::cache_rows(p.v_cache);
+  if (!alone) {
+    places.k = cpu::kv_pages(p.k_cache);
+    places.v = cpu::kv_pages(p.v_cache);
+    places.k_rows = cpu::cache_rows(p.k_cache);
+    places.v_rows = cpu::cache_rows(p.v_cache);
+  }
   places.rotated = cpu::rotary_dim(p.rope);
   places.queries = p.rows_given == 0 && p.q.data != nullptr;
-  const std::int64_t items = k.shape[1] + (places.queries ? p.q.shape[1] : 0);
-  if (k.shape[0] == 0 || items == 0) return 0;
-  const dim3 grid(static_cast<unsigned>(k.shape[0]),
+  const std::int64_t items = (alone ? 0 : source.shape[1]) + (places.queries ? p.q.shape[1] : 0);
+  if (source.shape[0] == 0 || items == 0) return 0;
+  const dim3 grid(static_cast<unsigned>(source.shape[0]),
                   static_cast<unsigned>((items + kHeads - 1) / kHeads));
   const auto stream = static_cast<cudaStream_t>(launch.stream);
   rope_kv_insert_kernel<<<grid, dim3(32, kHeads), 0, stream>>>(p, places);

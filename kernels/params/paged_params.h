@@ -31,17 +31,19 @@ typedef enum as_rope_style {
  * N is the width of the table, [max_pos,N], cos (N/2) then sin (N/2): even, at most D; the other
  * dims stay. Without a table and with base 0 nothing turns (N = 0); with a base references compute
  * the table, for D dims, without YaRN. fp32 inside, one rounding to bf16; f16 rows: nearest, ties
- * to even, beyond 65504 infinite. rows_given: k_row is an input, only the insertion runs. */
+ * to even, beyond 65504 infinite. rows_given: k_row is an input, only the insertion runs. Without
+ * k and v (rank 0) only q_out is made, of a layer that reads another layer's caches: slots and
+ * caches are not looked at. */
 typedef struct as_rope_kv_insert_params {
   as_params_head head;
   as_tensor q;         /* in  bf16 [T,H,D], optional: with q_out */
-  as_tensor k;         /* in  bf16 [T,G,D] */
-  as_tensor v;         /* in  bf16 [T,G,V] */
+  as_tensor k;         /* in  bf16 [T,G,D], optional: with v */
+  as_tensor v;         /* in  bf16 [T,G,V], optional: with k or k_row */
   as_tensor q_weight;  /* in  bf16 [D] of the norm, optional */
   as_tensor k_weight;  /* in  bf16 [D], optional */
   as_tensor positions; /* in  i64 [T] */
   as_rope rope;        /* in  the layer's rotary embedding */
-  as_tensor slots;     /* in  i64 [T] */
+  as_tensor slots;     /* in  i64 [T], optional: with v */
   as_tensor q_out;     /* out bf16 [T,H,D], optional */
   as_tensor k_row;     /* out bf16 [T,G,D], optional */
   as_cache k_cache;    /* out rows of G heads of D */
@@ -52,6 +54,11 @@ typedef struct as_rope_kv_insert_params {
   int32_t rows_given;
   int32_t reserved;
 } as_rope_kv_insert_params;
+
+/* Whether a call makes queries and no rows. */
+static inline int as_queries_alone(const as_rope_kv_insert_params* p) {
+  return p->rows_given == 0 && p->k.rank == 0 && p->v.rank == 0;
+}
 
 /* local_batch: a step cut at the borders of chunks, so that attention in chunks of `chunk` tokens
  * is causal attention over a batch of shorter sequences. Letters: S groups of caches, P = chunk /

@@ -48,14 +48,8 @@ void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precisio
   const bool given = p.rows_given != 0;
   check_rule("style", p.style, AS_ROPE_GPTJ);
   check_rule("weight_plus_one", p.weight_plus_one, 1);
-  Tensor k = floats(given ? p.k_row : p.k, given ? "k_row" : "k", {kAny, kAny, kAny});
-  const std::int64_t tokens = k.size(0), kv_heads = k.size(1), size = k.size(2);
-  const Tensor v = floats(p.v, "v", {tokens, kv_heads, kAny});
-  const Tensor slots = integers(p.slots, "slots", {tokens});
-  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads);
-  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * v.size(2), kv_heads);
-
   const auto made = [&](Tensor x, const as_tensor& weight, const char* weight_name) {
+    const std::int64_t tokens = x.size(0), size = x.size(2);
     if (present(weight)) {
       x = normalised(x, p.eps, numbers) * (floats(weight, weight_name, {size}) + p.weight_plus_one);
     }
@@ -71,10 +65,21 @@ void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precisio
     return numbers.bf16(x);
   };
   if (!given && present(p.q)) {
-    const Tensor q = floats(p.q, "q", {tokens, kAny, size});
-    check(p.q_out, "q_out", Kind::kFloat, {tokens, q.size(1), size});
+    const Tensor q = floats(p.q, "q", {kAny, kAny, kAny});
+    check(p.q_out, "q_out", Kind::kFloat, {q.size(0), q.size(1), q.size(2)});
     put(p.q_out, made(q, p.q_weight, "q_weight"));
+    // A layer that reads the rows of another one.
+    if (!present(p.k) && !present(p.v)) return;
   }
+  const bool beside = !given && present(p.q);
+  Tensor k = floats(given ? p.k_row : p.k, given ? "k_row" : "k",
+                    {beside ? p.q.shape[0] : kAny, kAny, beside ? p.q.shape[2] : kAny});
+  const std::int64_t tokens = k.size(0), kv_heads = k.size(1), size = k.size(2);
+  const Tensor v = floats(p.v, "v", {tokens, kv_heads, kAny});
+  const Tensor slots = integers(p.slots, "slots", {tokens});
+  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads);
+  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * v.size(2), kv_heads);
+
   if (!given) k = made(k, p.k_weight, "k_weight");
   if (!given && present(p.k_row)) {
     check(p.k_row, "k_row", Kind::kFloat, {tokens, kv_heads, size});
