@@ -19,9 +19,11 @@ struct DenseNumbers {
   std::vector<double> rope_thetas;    // by running layer, 0 = nothing is rotated
   std::vector<std::int64_t> windows;  // by running layer: tokens seen, the own one too; 0 = all
   std::vector<std::int64_t> chunks;   // by running layer: tokens of a chunk; 0 = none, or empty
-  std::vector<int> layers;            // those that run, ascending
-  bool qk_norm = false;               // heads of queries and keys
-  bool weight_plus_one = false;       // norms multiply by 1 + w
+  // By running layer: the running layer whose keys and values it reads, -1 = its own; or empty.
+  std::vector<int> rows_of;
+  std::vector<int> layers;       // those that run, ascending
+  bool qk_norm = false;          // heads of queries and keys
+  bool weight_plus_one = false;  // norms multiply by 1 + w
   bool sinks = false;
   bool encoder = false;  // a token sees the tokens behind it too; requests come whole
   bool tied = true;      // the head is the embedding

@@ -122,6 +122,7 @@ void print_model(const json& m) {
   say("  {:<12} {:>7}\n\nlayers:", "index_rows", m.at("index_rows").get<std::string>());
   for (const json& layer : m.at("layers")) {
     say(" {}:{}", layer.at("layer").get<int>(), layer.at("type").get<std::string>());
+    if (layer.contains("shares_with")) say("(rows of {})", layer.at("shares_with").get<int>());
   }
   say("\n\n{:<12}{:>8}{:>12}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
       "window", "bytes a block");

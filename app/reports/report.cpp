@@ -227,6 +227,8 @@ json describe_model(const ModelConfig& config) {
     layers.push_back({{"layer", config.layers[static_cast<std::size_t>(i)]},
                       {"type", layer_type_name(config, i)},
                       {"ratio", config.ratio(i)}});
+    if (layout.owner(i) == i) continue;
+    layers.back()["shares_with"] = config.layers[static_cast<std::size_t>(layout.owner(i))];
   }
   json groups = json::array();
   for (const CacheGroup& g : layout.groups) {

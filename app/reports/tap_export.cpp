@@ -170,6 +170,7 @@ class Collector : public SessionObserver {
     const as_op_info& info = params.info();
     const std::string plain =
         (layer < 0 ? "" : fmt::format("layers.{}.", layer)) + info.name + "." + tap.name;
+    if (tap.kind == AS_TAP_CACHE && !params.has_cache(tap)) return;
     if (tap.kind == AS_TAP_CACHE) return take_cache(session, params, tap, layer, plain);
     const as_tensor& t = params.tensor(tap.offset);
     if (!present(t) || as_tensor_numel(&t) == 0) return;

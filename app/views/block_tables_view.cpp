@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "app/views/shared_rows.h"
 
 namespace attnscope {
 namespace {
@@ -174,7 +175,7 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
   } else if (tables.token >= 0) {
     text += window_slot_text(input, request, tables.token, true);
   }
-  return text + ".";
+  return text + "." + sharing_sentence(input.info, input.layer);
 }
 
 }  // namespace

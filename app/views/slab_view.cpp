@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/text/format.h"
+#include "app/views/shared_rows.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -61,9 +62,10 @@ SlabView slab_view(const SessionInfo& info) {
     group.bytes = from.bytes;
     for (const int s : from.specs) {
       const CacheSpec& spec = info.layout.specs[to_size(s)];
-      group.pages.push_back({info.config.layers[to_size(spec.layer)], spec.name, spec.content,
-                             spec.offset, spec.page_bytes, spec.rows().page_used,
-                             strides_of(spec)});
+      const int layer = info.config.layers[to_size(spec.layer)];
+      group.pages.push_back({layer, spec.name, spec.content, spec.offset, spec.page_bytes,
+                             spec.rows().page_used, strides_of(spec),
+                             sharing_sentence(info, layer)});
     }
     std::ranges::sort(group.pages, {}, &SlabPage::offset);
     view.groups.push_back(std::move(group));
@@ -92,6 +94,7 @@ std::string slab_page_text(const SlabView& view, const SlabGroup& group, const S
                       format_count(page.offset + page.bytes - 1));
   if (page.used < page.bytes) text += ", " + bytes_text(page.bytes - page.used) + " padding";
   text += "\n" + page.where;
+  if (!page.sharing.empty()) text += "\n" + page.sharing.substr(1);
   text += fmt::format("\nfrom one block to the next {}", bytes_text(view.stride));
   if (block >= 0) {
     text += fmt::format("\nin block {}: byte {} of the slab", block,

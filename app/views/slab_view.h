@@ -17,6 +17,7 @@ struct SlabPage {
   std::int64_t offset = 0, bytes = 0;  // in the block; padding included
   std::int64_t used = 0;               // by rows
   std::string where;                   // of a row, in words: the strides
+  std::string sharing;                 // sharing_sentence
 };
 struct SlabGroup {
   int group = -1;

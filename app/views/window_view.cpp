@@ -9,6 +9,7 @@
 #include "app/views/block_tables_view.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "app/views/shared_rows.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -250,7 +251,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   }
   const std::string group = info.layout.groups[static_cast<std::size_t>(spec->group)].name;
   if (chunked) {
-    view.sentence = chunk_sentence(view, position, group, blocks) + alibi_sentence(op, head);
+    view.sentence = chunk_sentence(view, position, group, blocks) + alibi_sentence(op, head) +
+                    sharing_sentence(info, layer);
     return view;
   }
   view.sentence =
@@ -267,7 +269,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     view.sentence +=
         fmt::format(" {} of its {} slots are not there yet.", view.window - length, view.window);
   }
-  view.sentence += alibi_sentence(op, head);
+  view.sentence += alibi_sentence(op, head) + sharing_sentence(info, layer);
   return view;
 }
 

@@ -78,10 +78,18 @@ std::string part_name(std::string name, std::int64_t part) {
 
 const CacheSpec* CacheLayout::find(int layer, CacheId id, int peer) const {
   for (const CacheSpec& spec : specs) {
-    if (spec.layer != layer || spec.id != id) continue;
+    if (spec.layer != owner(layer) || spec.id != id) continue;
     if (spec.peer == peer || spec.sharding == CacheSharding::kReplicated) return &spec;
   }
   return nullptr;
+}
+
+std::vector<int> CacheLayout::sharers(int layer) const {
+  std::vector<int> layers;
+  for (const auto& [reader, from] : shared) {
+    if (from == layer) layers.push_back(reader);
+  }
+  return layers;
 }
 
 std::int64_t CacheLayout::demand(std::int64_t max_len, std::int64_t token_budget) const {
@@ -117,7 +125,7 @@ namespace {
 const CacheSpec* rows_of_role(const CacheLayout& layout, int layer, int role) {
   for (const CacheSpec& spec : layout.specs) {
     const bool attended = spec.id.role == AS_CACHE_KV || spec.id.role == role;
-    if (spec.layer == layer && attended && spec.tokens_per_row == 1) return &spec;
+    if (spec.layer == layout.owner(layer) && attended && spec.tokens_per_row == 1) return &spec;
   }
   return nullptr;
 }

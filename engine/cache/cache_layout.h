@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,21 @@ struct CacheLayout {
   int mla_group = -1;              // -1: the model has no compressed layer
   std::vector<int> swa_groups;     // indices of the SWA groups, in order
   std::vector<int> chunk_groups;   // of those with chunks; they follow one another
+  // Layers without caches of their own, and the earlier layer whose caches each of them reads:
+  // these are there once, in their groups, blocks and sizes too. Set by build_cache_layout().
+  std::map<int, int> shared;
 
-  // Spec of a layer's cache; nullptr when the layer has no such one. peer: that of another rank,
-  // which is the own one's where all ranks hold the same bytes; -1 = of the own rank.
+  // The layer whose caches a layer reads: mostly its own.
+  int owner(int layer) const {
+    const auto it = shared.find(layer);
+    return it == shared.end() ? layer : it->second;
+  }
+  // Those that read a layer's caches beside itself, ascending.
+  std::vector<int> sharers(int layer) const;
+
+  // Spec of a layer's cache, or of the one that it shares; nullptr when the layer has no such one.
+  // peer: that of another rank, which is the own one's where all ranks hold the same bytes; -1 = of
+  // the own rank.
   const CacheSpec* find(int layer, CacheId id, int peer = -1) const;
   // Of the cache that a tap of an op is.
   const CacheSpec* of_tap(int layer, std::int32_t op, std::size_t offset, int peer = -1) const {

@@ -226,6 +226,7 @@ void fields(V& v, DenseAttention& d) {
   v.later("chunks", d.chunks);
   v.later("unrotated", d.unrotated);
   v.later("alibi_bias_max", d.alibi_bias_max);
+  v.later("shared_layers", d.shared_layers);
   v.later("encoder", d.encoder);
 }
 

@@ -76,6 +76,9 @@ struct Family {
   as_rope (*rope)(const ModelConfig& config, int layer);
   // Of all layers that run, in the order in which they are registered.
   std::vector<CacheSpec> (*caches)(const ModelConfig& config);
+  // The layer that runs before this one and whose caches it reads, having none of its own; -1 = it
+  // reads its own. nullptr: layers of the family share none.
+  int (*shares_with)(const ModelConfig& config, int layer) = nullptr;
   // Every cache that a layer can have.
   std::span<const NamedCache> (*cache_names)();
   // Of the layers that run and what is around them.

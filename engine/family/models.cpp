@@ -203,7 +203,12 @@ CacheLayout build_cache_layout(const ModelConfig& config) {
   const auto twice = family.caches(with_twice_dealt(config));
   [[maybe_unused]] const auto dealt = deal_caches(*model_graph(config), specs, twice);
   assert(dealt);
-  return group_caches(std::move(specs));
+  CacheLayout layout = group_caches(std::move(specs));
+  for (int i = 0; family.shares_with != nullptr && i < config.num_layers(); ++i) {
+    const int from = family.shares_with(config, i);
+    if (from >= 0) layout.shared.emplace(i, from);
+  }
+  return layout;
 }
 
 const char* layer_type_name(const ModelConfig& config, int layer) {

@@ -67,6 +67,9 @@ struct DenseAttention {
   std::vector<int> chunks;
   // Of every published layer: 1 = nothing is rotated. Empty: all layers have a rotary embedding.
   std::vector<int> unrotated;
+  // Published layers, the last ones, that have no keys and values of their own: each reads those of
+  // the last layer before them that sees as much.
+  int shared_layers = 0;
   int block_tokens = 16;         // of a page
   int rope_style = 0;            // as_rope_style
   double local_rope_theta = 0;   // of layers with a window; 0 = rope_theta

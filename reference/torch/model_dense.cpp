@@ -123,25 +123,32 @@ class Model {
   }
 
  private:
+  bool reads_others(std::size_t i) const { return i < n_.rows_of.size() && n_.rows_of[i] >= 0; }
+
   // x [T, hidden], normalised; gives [T, hidden].
   Tensor attention(std::size_t i, const Tensor& x, const Tensor& positions,
                    std::span<const Part> parts) const {
     const std::string p = prefix(i) + "self_attn.";
     const std::int64_t T = x.size(0), D = n_.head_dim;
     Tensor q = linear(x, p + "q_proj.weight").view({T, n_.heads, D});
-    Tensor k = linear(x, p + "k_proj.weight").view({T, n_.kv_heads, D});
-    const Tensor v = linear(x, p + "v_proj.weight").view({T, n_.kv_heads, D});
-    if (n_.qk_norm) {
-      q = rms_norm(q, p + "q_norm.weight");
-      k = rms_norm(k, p + "k_norm.weight");
-    }
+    if (n_.qk_norm) q = rms_norm(q, p + "q_norm.weight");
     q = rotate(q, positions, i);
-    k = rotate(k, positions, i);
+    Tensor k, v;
+    if (!reads_others(i)) {
+      k = linear(x, p + "k_proj.weight").view({T, n_.kv_heads, D});
+      v = linear(x, p + "v_proj.weight").view({T, n_.kv_heads, D});
+      if (n_.qk_norm) k = rms_norm(k, p + "k_norm.weight");
+      k = rotate(k, positions, i);
+    }
     std::vector<Tensor> out;
     for (const Part& part : parts) {
-      LayerPast& past = part.past->layers[i];
-      append(past.keys, part.of(k));
-      append(past.values, part.of(v));
+      // Those of another layer have this step's rows already: it ran before.
+      const std::size_t of = reads_others(i) ? static_cast<std::size_t>(n_.rows_of[i]) : i;
+      LayerPast& past = part.past->layers[of];
+      if (!reads_others(i)) {
+        append(past.keys, part.of(k));
+        append(past.values, part.of(v));
+      }
       for (std::int64_t begin = 0; begin < part.count; begin += kBlock) {
         const std::int64_t n = std::min(kBlock, part.count - begin);
         out.push_back(attend(i, part.of(q).narrow(0, begin, n), part.past->length + begin, past));
@@ -248,11 +255,12 @@ class Model {
       const std::string p = prefix(i) + "self_attn.";
       add(source, prefix(i) + "input_layernorm.weight", {n_.hidden});
       add(source, p + "q_proj.weight", {q, n_.hidden});
-      add(source, p + "k_proj.weight", {kv, n_.hidden});
-      add(source, p + "v_proj.weight", {kv, n_.hidden});
+      const bool rows = !reads_others(i);
+      if (rows) add(source, p + "k_proj.weight", {kv, n_.hidden});
+      if (rows) add(source, p + "v_proj.weight", {kv, n_.hidden});
       add(source, p + "o_proj.weight", {n_.hidden, q});
       if (n_.qk_norm) add(source, p + "q_norm.weight", {n_.head_dim});
-      if (n_.qk_norm) add(source, p + "k_norm.weight", {n_.head_dim});
+      if (n_.qk_norm && rows) add(source, p + "k_norm.weight", {n_.head_dim});
       if (n_.sinks) add(source, p + "sinks", {n_.heads});
     }
   }

@@ -34,9 +34,9 @@ inline Scenario dense_scenario(const ModelConfig& model, std::uint64_t seed = 7,
 }
 
 inline const std::vector<std::string>& dense_names() {
-  static const std::vector<std::string> kNames = {"tiny-llama",  "tiny-gemma",  "tiny-mha",
-                                                  "tiny-mqa",    "tiny-llama4", "tiny-alibi",
-                                                  "tiny-gptoss", "tiny-mistral"};
+  static const std::vector<std::string> kNames = {"tiny-llama",  "tiny-gemma",   "tiny-mha",
+                                                  "tiny-mqa",    "tiny-llama4",  "tiny-alibi",
+                                                  "tiny-gptoss", "tiny-mistral", "tiny-kvshare"};
   return kNames;
 }
 

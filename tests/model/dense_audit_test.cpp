@@ -10,6 +10,7 @@
 #include <map>
 
 #include "app/wiring/dense/dense_reference.h"
+#include "engine/family/dense/dense.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/blame/dense_session.h"
@@ -124,6 +125,28 @@ TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
          });
   expect("tiny-alibi", AS_OP_PAGED_ATTENTION, 2, "scale", "is 0.25; the model's is 0.125",
          [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().scale = 0.25; });
+  // Layers 4 and 6 share with layer 2; layer 0 has a window too.
+  const auto caches = [](OpParams& p, const CacheLayout& layout, int from) {
+    auto& attention = p.get<as_paged_attention_params>();
+    const auto shift = layout.find(from, kKeyCache)->offset - layout.find(2, kKeyCache)->offset;
+    attention.k_cache.data.data = static_cast<char*>(attention.k_cache.data.data) + shift;
+  };
+  expect("tiny-kvshare", AS_OP_PAGED_ATTENTION, 4, "k_cache",
+         "its k_cache is not that of layer 2, whose rows it shares",
+         [&](OpParams& p, const Given& given) { caches(p, given.session.parts().layout, 0); });
+  // A cache of its own, in which nothing is.
+  static std::uint8_t empty[1 << 16];
+  expect("tiny-kvshare", AS_OP_PAGED_ATTENTION, 5, "v_cache",
+         "its v_cache is not that of layer 3, whose rows it shares", [](OpParams& p, const Given&) {
+           p.get<as_paged_attention_params>().v_cache.data.data = empty;
+         });
+  // It inserts what is not its own.
+  expect("tiny-kvshare", AS_OP_ROPE_KV_INSERT, 6, "slots",
+         "it has slots, and its layer reads the rows of layer 2",
+         [](OpParams& p, const Given& given) {
+           p.get<as_rope_kv_insert_params>().slots =
+               given.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().slots;
+         });
   // Numbers.
   expect("tiny-gemma", AS_OP_PAGED_ATTENTION, 5, "window", "is 32; the model's is 0",
          [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().window = 32; });

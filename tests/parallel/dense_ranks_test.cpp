@@ -34,7 +34,7 @@ struct Ranks {
 // Ranks of tiny-alibi have slopes of heads before and behind the eighth.
 constexpr Ranks kRanks[] = {{"tiny-llama", 2},  {"tiny-gemma", 2}, {"tiny-mha", 4},
                             {"tiny-llama4", 2}, {"tiny-mqa", 2},   {"tiny-llama", 4},
-                            {"tiny-mqa", 8},    {"tiny-alibi", 4}};
+                            {"tiny-mqa", 8},    {"tiny-alibi", 4}, {"tiny-kvshare", 2}};
 
 Scenario rank_of(const Ranks& ranks, int rank) {
   Scenario scenario = dense_scenario(*preset(ranks.model));

@@ -20,12 +20,8 @@ constexpr DenseWire kDenseWires[] = {
     {AS_OP_K_PROJ, "x", AS_OP_ATTN_NORM, "y"},
     {AS_OP_V_PROJ, "x", AS_OP_ATTN_NORM, "y"},
     {AS_OP_ROPE_KV_INSERT, "q", AS_OP_Q_PROJ, "y"},
-    {AS_OP_ROPE_KV_INSERT, "k", AS_OP_K_PROJ, "y"},
-    {AS_OP_ROPE_KV_INSERT, "v", AS_OP_V_PROJ, "y"},
     {AS_OP_ROPE_KV_INSERT, "positions", AS_OP_SLOT_MAPPING, "positions"},
     {AS_OP_PAGED_ATTENTION, "q", AS_OP_ROPE_KV_INSERT, "q_out"},
-    {AS_OP_PAGED_ATTENTION, "k_cache", AS_OP_ROPE_KV_INSERT, "k_cache"},
-    {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
     {AS_OP_LOCAL_BATCH, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
     {AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"},
     {AS_OP_VARLEN_ATTENTION, "q", AS_OP_Q_PROJ, "y"},
@@ -36,6 +32,14 @@ constexpr DenseWire kDenseWires[] = {
     {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
     {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
     {AS_OP_SAMPLE, "logits", AS_OP_LM_HEAD, "y"},
+};
+
+// Of layers with rows of their own.
+constexpr DenseWire kRowWires[] = {
+    {AS_OP_ROPE_KV_INSERT, "k", AS_OP_K_PROJ, "y"},
+    {AS_OP_ROPE_KV_INSERT, "v", AS_OP_V_PROJ, "y"},
+    {AS_OP_PAGED_ATTENTION, "k_cache", AS_OP_ROPE_KV_INSERT, "k_cache"},
+    {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
 };
 
 // Of attention: in layers that see all or a window, and in those with chunks.
@@ -54,6 +58,7 @@ constexpr DenseWire kChunkWires[] = {
 void DenseAudit::check_numbers(const OpParams& params, int layer) {
   switch (params.op()) {
     case AS_OP_SCHEDULE:
+      row_outputs_.clear();
       local_tables_ = no_tensor();
       break;
     case AS_OP_LOCAL_BATCH:
@@ -82,6 +87,11 @@ void DenseAudit::check_numbers(const OpParams& params, int layer) {
 
 void DenseAudit::check_sources(const OpParams& params, int layer) {
   check_wires(kDenseWires, params, layer);
+  if (rows_of(layer) == layer) {
+    check_wires(kRowWires, params, layer);
+  } else {
+    check_shared(params, layer);
+  }
   check_wires(chunk_of(layer) > 0 ? std::span<const DenseWire>(kChunkWires) : kWholeWires, params,
               layer);
 }
@@ -104,7 +114,8 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
       return check("weight", p + "self_attn.o_proj.weight");
     case AS_OP_ROPE_KV_INSERT:
       check("q_weight", n_.qk_norm ? p + "self_attn.q_norm.weight" : "");
-      return check("k_weight", n_.qk_norm ? p + "self_attn.k_norm.weight" : "");
+      return check("k_weight",
+                   n_.qk_norm && rows_of(layer) == layer ? p + "self_attn.k_norm.weight" : "");
     case AS_OP_VARLEN_ATTENTION:
       return check("alibi_slopes", n_.alibi_bias_max > 0 ? "alibi_slopes" : "");
     case AS_OP_PAGED_ATTENTION:
@@ -166,20 +177,52 @@ void DenseAudit::check_insertion(const OpParams& params, int layer) {
   number(params, layer, "weight_plus_one", p.weight_plus_one, n_.weight_plus_one ? 1 : 0);
   number(params, layer, "rows_given", p.rows_given, 0);
   number(params, layer, "rope.base", p.rope.base, n_.rope_thetas[to_size(layer)]);
+  check_rope(params, layer, p.rope);
+  if (rows_of(layer) != layer) {
+    for (const char* tap : {"k", "v", "slots", "k_cache", "v_cache"}) {
+      if (audited_data(params, *audited_tap(params, tap)) == nullptr) continue;
+      wrong(params, layer, tap,
+            fmt::format("it has {}, and its layer reads the rows of layer {}", tap,
+                        layers_[to_size(rows_of(layer))]));
+    }
+    return;
+  }
   check_cache(params, layer, "k_cache");
   check_cache(params, layer, "v_cache");
   check_pages(params, layer, "slots", slots_, layout_.of_tap(layer, params.op(), "k_cache")->group);
-  check_rope(params, layer, p.rope);
+  for (const char* tap : {"k_cache", "v_cache"}) {
+    row_outputs_[{layer, parallel_.rank, tap}] = audited_data(params, *audited_tap(params, tap));
+  }
 }
 
 void DenseAudit::check_peer(const OpParams& params, int layer) {
-  if (params.op() != AS_OP_ROPE_KV_INSERT) return;
+  if (params.op() != AS_OP_ROPE_KV_INSERT || rows_of(layer) != layer) return;
   for (const char* tap : {"k_cache", "v_cache"}) {
     const auto own = outputs_.find({params.op(), tap});
     if (own == outputs_.end() || own->second.layer != layer) continue;
     if (audited_data(params, *audited_tap(params, tap)) != own->second.data) continue;
     wrong(params, layer, tap, fmt::format("its {} is that of the rank that is seen", tap));
   }
+}
+
+// Attention reads where the insertion of the layer that it shares with wrote in this step.
+void DenseAudit::check_shared(const OpParams& params, int layer) {
+  if (params.op() != AS_OP_PAGED_ATTENTION) return;
+  const int from = rows_of(layer);
+  for (const char* tap : {"k_cache", "v_cache"}) {
+    const auto written = row_outputs_.find({from, parallel_.rank, tap});
+    if (written == row_outputs_.end()) continue;  // beside a session in the middle of a step
+    if (audited_data(params, *audited_tap(params, tap)) == written->second) continue;
+    wrong(params, layer, tap,
+          fmt::format("its {} is not that of layer {}, whose rows it shares", tap,
+                      layers_[to_size(from)]));
+  }
+}
+
+int DenseAudit::rows_of(int layer) const {
+  const bool shared =
+      layer >= 0 && to_size(layer) < n_.rows_of.size() && n_.rows_of[to_size(layer)] >= 0;
+  return shared ? n_.rows_of[to_size(layer)] : layer;
 }
 
 void DenseAudit::check_attention(const OpParams& params, int layer) {

@@ -1,7 +1,9 @@
 // The audit of dense attention: see op_audit.h.
 #pragma once
 
+#include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "app/wiring/layer_audit.h"
@@ -27,6 +29,9 @@ class DenseAudit : public LayerAudit {
   std::pair<std::int64_t, std::int64_t> first_of_rank(as_op_id op, const TensorEntry& given) const;
   void check_insertion(const OpParams& params, int layer);
   void check_attention(const OpParams& params, int layer);
+  void check_shared(const OpParams& params, int layer);
+  // The running layer whose rows a running layer reads.
+  int rows_of(int layer) const;
   void check_local_batch(const OpParams& params);
   void check_packed(const OpParams& params, int layer);
   // Tokens of the chunks of a running layer, 0 = none.
@@ -35,6 +40,8 @@ class DenseAudit : public LayerAudit {
 
   const reference::DenseNumbers n_;
   as_tensor local_tables_{};  // of groups with chunks, of this step
+  // Where this step's insertions wrote, by layer, rank and tap.
+  std::map<std::tuple<int, int, std::string>, const void*> row_outputs_;
 };
 
 }  // namespace attnscope

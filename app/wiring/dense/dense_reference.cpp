@@ -1,12 +1,38 @@
 #include "app/wiring/dense/dense_reference.h"
 
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "app/wiring/model_tensors.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {
+
+namespace {
+
+// Which layer's rows a layer reads, told by the published layers: of the last `shared_layers` each
+// reads those of the layer of its type that comes last among the others.
+std::vector<int> shared_rows(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  using Type = std::pair<int, int>;
+  const auto type = [&](int layer) {
+    const auto at = static_cast<std::size_t>(layer);
+    return Type{d.windows[at], d.chunks.empty() ? 0 : d.chunks[at]};
+  };
+  std::map<Type, int> last;  // running layer
+  std::vector<int> rows;
+  for (std::size_t i = 0; i < c.layers.size(); ++i) {
+    const int layer = c.layers[i];
+    const bool reads = layer >= static_cast<int>(d.windows.size()) - d.shared_layers;
+    rows.push_back(reads ? last.at(type(layer)) : -1);
+    if (!reads) last[type(layer)] = static_cast<int>(i);
+  }
+  return rows;
+}
+
+}  // namespace
 
 reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   const DenseAttention& d = c.dense;
@@ -33,6 +59,7 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
     const double theta = local ? d.local_rope_theta : c.rope_theta;
     n.rope_thetas.push_back(of_layer(d.unrotated) != 0 ? 0 : theta);
   }
+  n.rows_of = shared_rows(c);
   n.qk_norm = d.qk_norm;
   n.weight_plus_one = d.weight_plus_one;
   n.sinks = d.sinks;

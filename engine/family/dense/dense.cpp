@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <utility>
 
 namespace attnscope {
 namespace {
@@ -63,6 +64,7 @@ const Family& dense() {
       .selects = [](const ModelConfig&, int) { return false; },
       .rope = dense_rope,
       .caches = dense_caches,
+      .shares_with = dense_shares_with,
       .cache_names = dense_cache_names,
       .graph = dense_graph,
       .weights = dense_weights,
@@ -96,6 +98,21 @@ int dense_chunk(const ModelConfig& config) {
   return chunk;
 }
 
+int dense_shares_with(const ModelConfig& config, int layer) {
+  const DenseAttention& d = config.dense;
+  const int published = config.layers[static_cast<std::size_t>(layer)];
+  const int first = config.published_layers() - d.shared_layers;
+  if (published < first) return -1;
+  const auto sees = [&](int i) {
+    const auto n = static_cast<std::size_t>(i);
+    return std::pair{d.windows[n], d.chunks.empty() ? 0 : d.chunks[n]};
+  };
+  int from = first - 1;
+  while (from >= 0 && sees(from) != sees(published)) --from;
+  const auto runs = std::ranges::find(config.layers, from);
+  return runs == config.layers.end() ? -1 : static_cast<int>(runs - config.layers.begin());
+}
+
 std::vector<float> dense_slopes(int heads, double bias_max) {
   const auto whole = static_cast<int>(std::bit_floor(static_cast<unsigned>(heads)));
   std::vector<float> slopes;
@@ -123,6 +140,7 @@ std::span<const NamedCache> dense_cache_names() { return kDenseCaches; }
 std::vector<CacheSpec> dense_caches(const ModelConfig& config) {
   std::vector<CacheSpec> specs;
   for (int i = 0; i < config.num_layers() && !config.dense.encoder; ++i) {
+    if (dense_shares_with(config, i) >= 0) continue;
     for (const NamedCache& named : kDenseCaches) specs.push_back(dense_spec(i, named, config));
   }
   return specs;

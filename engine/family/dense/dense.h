@@ -26,6 +26,11 @@ int dense_chunk(const ModelConfig& config, int layer);
 // The same of whichever layer that runs has chunks; 0 = none has.
 int dense_chunk(const ModelConfig& config);
 
+// The running layer whose keys and values a running layer reads, having none of its own: the last
+// one before the layers that share (DenseAttention::shared_layers) with the same window or chunk.
+// -1 = it has its own.
+int dense_shares_with(const ModelConfig& config, int layer);
+
 // ALiBi's slopes of the heads: with n the largest power of two that is at most `heads`, head h < n
 // has 2^(-bias_max (h + 1) / n); those behind have every second one of 2n heads, from the first on.
 std::vector<float> dense_slopes(int heads, double bias_max);

@@ -71,8 +71,10 @@ class GraphOfDense {
                         .weight("weight", "attn_norm")
                         .makes("y", normed_, AS_BF16, {kStepTokens, config_.hidden}));
     nodes.push_back(projection(AS_OP_Q_PROJ, kDenseMainPath, "q_proj", q_raw_, heads));
-    nodes.push_back(projection(AS_OP_K_PROJ, kDenseRowPath, "k_proj", k_raw_, kv_heads));
-    nodes.push_back(projection(AS_OP_V_PROJ, kDenseRowPath, "v_proj", v_, kv_heads));
+    if (dense_shares_with(config_, i) < 0) {
+      nodes.push_back(projection(AS_OP_K_PROJ, kDenseRowPath, "k_proj", k_raw_, kv_heads));
+      nodes.push_back(projection(AS_OP_V_PROJ, kDenseRowPath, "v_proj", v_, kv_heads));
+    }
     if (config_.dense.encoder) {
       nodes.push_back(packed_attention());
     } else {
@@ -93,14 +95,18 @@ class GraphOfDense {
   // What lies between projections, with K and V in caches.
   void cached_attention(int i, std::vector<Node>& nodes) {
     const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads, dim = config_.head_dim;
-    Node insert = Node(AS_OP_ROPE_KV_INSERT).reads("q", q_raw_).reads("k", k_raw_).reads("v", v_);
-    if (config_.dense.qk_norm) insert.weight("q_weight", "q_norm").weight("k_weight", "k_norm");
-    insert.step("positions", "positions")
-        .slots("slots", kKeyCache, "slots")
-        .makes("q_out", q_, AS_BF16, {kStepTokens, heads, dim})
-        .makes("k_row", k_row_, AS_BF16, {kStepTokens, kv_heads, dim})
-        .cache("k_cache", kKeyCache)
-        .cache("v_cache", kValueCache);
+    Node insert = Node(AS_OP_ROPE_KV_INSERT).reads("q", q_raw_);
+    if (config_.dense.qk_norm) insert.weight("q_weight", "q_norm");
+    insert.step("positions", "positions").makes("q_out", q_, AS_BF16, {kStepTokens, heads, dim});
+    // Where rows are another layer's, queries alone are turned.
+    if (dense_shares_with(config_, i) < 0) {
+      insert.reads("k", k_raw_).reads("v", v_);
+      if (config_.dense.qk_norm) insert.weight("k_weight", "k_norm");
+      insert.slots("slots", kKeyCache, "slots")
+          .makes("k_row", k_row_, AS_BF16, {kStepTokens, kv_heads, dim})
+          .cache("k_cache", kKeyCache)
+          .cache("v_cache", kValueCache);
+    }
     nodes.push_back(std::move(insert));
     Node attention = Node(AS_OP_PAGED_ATTENTION)
                          .reads("q", q_)

@@ -227,6 +227,9 @@ ModelConfig read_dense(JsonObject& root) {
   c.dense.encoder = !root.boolean("is_causal", true);
   read_layers(root, type, layers, c);
   DenseAttention& d = c.dense;
+  if (root.has("num_kv_shared_layers")) {
+    d.shared_layers = int_of(root.integer("num_kv_shared_layers", 0, kMostDenseLayers));
+  }
   d.qk_norm = gemma || type == "qwen3";
   d.weight_plus_one = gemma;
   d.tied = root.boolean("tie_word_embeddings", gemma);
@@ -296,6 +299,7 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   j["num_attention_heads"] = c.heads;
   j["num_hidden_layers"] = c.published_layers();
   j["num_key_value_heads"] = c.kv_heads;
+  if (d.shared_layers > 0) j["num_kv_shared_layers"] = d.shared_layers;
   if (c.rope_dim != c.head_dim) {
     j["partial_rotary_factor"] = static_cast<double>(c.rope_dim) / c.head_dim;
   }

@@ -111,6 +111,20 @@ ModelConfig dense_alibi() {
   return c;
 }
 
+// The last three of seven layers read keys and values of layers 2 and 3, a window and none in turn;
+// norms of queries and keys.
+ModelConfig dense_kvshare() {
+  ModelConfig c = small_model("tiny-kvshare", 7, 8, 2, 32);
+  c.window = 24;
+  c.dense.windows = {c.window, 0, c.window, 0, c.window, 0, c.window};
+  c.dense.shared_layers = 3;
+  c.dense.block_tokens = 8;
+  c.dense.qk_norm = true;
+  c.rope_theta = 1e6;
+  c.dense.local_rope_theta = 1e4;
+  return c;
+}
+
 // A request is a text that every token of it sees.
 ModelConfig dense_bert() {
   ModelConfig c = small_model("tiny-bert", 3, 8, 8, 32);
@@ -143,9 +157,11 @@ ModelConfig dense_example() {
 
 std::span<const FamilyPreset> dense_presets() {
   static constexpr FamilyPreset kPresets[] = {
-      {"tiny-alibi", dense_alibi},   {"tiny-bert", dense_bert},       {"tiny-gemma", dense_gemma},
-      {"tiny-gptoss", dense_gptoss}, {"tiny-llama", dense_llama},     {"tiny-llama4", dense_llama4},
-      {"tiny-mha", dense_mha},       {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa},
+      {"tiny-alibi", dense_alibi},     {"tiny-bert", dense_bert},
+      {"tiny-gemma", dense_gemma},     {"tiny-gptoss", dense_gptoss},
+      {"tiny-kvshare", dense_kvshare}, {"tiny-llama", dense_llama},
+      {"tiny-llama4", dense_llama4},   {"tiny-mha", dense_mha},
+      {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa},
       {"tiny-vit", dense_vit}};
   return kPresets;
 }

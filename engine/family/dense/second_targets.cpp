@@ -104,11 +104,15 @@ class DenseTargets {
       dealt(t, i, leaf, heads, op == AS_OP_O_PROJ);
     };
     projection("q_proj", AS_OP_Q_PROJ, q, hidden, c_.heads);
-    projection("k_proj", AS_OP_K_PROJ, kv, hidden, c_.kv_heads);
-    projection("v_proj", AS_OP_V_PROJ, kv, hidden, c_.kv_heads);
+    const bool rows = dense_shares_with(c_, static_cast<int>(i)) < 0;
+    if (rows) {
+      projection("k_proj", AS_OP_K_PROJ, kv, hidden, c_.kv_heads);
+      projection("v_proj", AS_OP_V_PROJ, kv, hidden, c_.kv_heads);
+    }
     projection("o_proj", AS_OP_O_PROJ, hidden, q, c_.heads);
     if (c_.dense.qk_norm) {
       for (const char* leaf : {"q_norm", "k_norm"}) {
+        if (leaf[0] == 'k' && !rows) continue;
         const std::string name = fmt::format("self_attn.{}.weight", leaf);
         SecondTarget& t = whole_in_layer(name, AS_OP_ROPE_KV_INSERT, dim, own[leaf]);
         t.tap = leaf[0] == 'q' ? "q_weight" : "k_weight";

@@ -69,12 +69,47 @@ Result<void> check_encoder(const ModelConfig& c) {
       {any(d.chunks), "attention_chunk_size", "chunks"},
       {d.sinks, "attnscope_sinks", "a sink a head"},
       {d.qk_norm, "model_type", "norms of queries and keys"},
+      {d.shared_layers > 0, "num_kv_shared_layers", "shared keys and values"},
       {d.unrotated.size() != d.windows.size() ||
            std::ranges::any_of(d.unrotated, [](int n) { return n == 0; }),
        "no_rope_layers", "a rotary embedding"},
   };
   for (const auto& n : not_here) {
     if (n.has) return not_allowed(n.key, n.what, "none in a model whose is_causal is false");
+  }
+  return {};
+}
+
+// A layer without keys and values of its own reads those of the last layer before all such that
+// sees as much, which therefore runs.
+Result<void> check_shared(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  const int first = c.published_layers() - d.shared_layers;
+  if (d.shared_layers < 0 || first < 1) {
+    return not_allowed("num_kv_shared_layers", fmt::format("{}", d.shared_layers),
+                       fmt::format("0 to {}, so that a layer is left that has keys and values",
+                                   c.published_layers() - 1));
+  }
+  const auto sees = [&](int layer) {
+    const auto n = static_cast<std::size_t>(layer);
+    return std::pair{d.windows[n], d.chunks.empty() ? 0 : d.chunks[n]};
+  };
+  for (const int layer : c.layers) {
+    if (layer < first) continue;
+    int from = first - 1;
+    while (from >= 0 && sees(from) != sees(layer)) --from;
+    if (from < 0) {
+      return not_allowed("num_kv_shared_layers", fmt::format("{}", d.shared_layers),
+                         fmt::format("a number that leaves layer {} one before it, of its type, "
+                                     "whose keys and values it can read",
+                                     layer));
+    }
+    if (std::ranges::find(c.layers, from) == c.layers.end()) {
+      return not_allowed("layers", fmt::format("{} without {}", layer, from),
+                         fmt::format("layer {} together with layer {}, whose keys and values it "
+                                     "reads",
+                                     layer, from));
+    }
   }
   return {};
 }
@@ -103,7 +138,7 @@ Result<void> check_dense_layers(const ModelConfig& c) {
     return not_allowed("layers", fmt::format("{} at place {}", c.layers[k], k),
                        fmt::format("ascending layers from 0 to {}, each once", count - 1));
   }
-  return {};
+  return check_shared(c);
 }
 
 }  // namespace

@@ -60,12 +60,14 @@ class WeightsOfDense {
     const double key_gain = kKeyGain * config_.logit_gain;
     norm("attn_norm", prefix + "input_layernorm", hidden, 1);
     matrix("q_proj", attention + "q_proj", {q, hidden}, fan_scale(1, hidden));
-    matrix("k_proj", attention + "k_proj", {kv, hidden}, fan_scale(qk_norm ? 1 : key_gain, hidden));
-    matrix("v_proj", attention + "v_proj", {kv, hidden}, fan_scale(1, hidden));
-    if (qk_norm) {
-      norm("q_norm", attention + "q_norm", dim, 1);
-      norm("k_norm", attention + "k_norm", dim, key_gain);
+    const bool rows = dense_shares_with(config_, i) < 0;
+    if (rows) {
+      const double gain = qk_norm ? 1 : key_gain;
+      matrix("k_proj", attention + "k_proj", {kv, hidden}, fan_scale(gain, hidden));
+      matrix("v_proj", attention + "v_proj", {kv, hidden}, fan_scale(1, hidden));
     }
+    if (qk_norm) norm("q_norm", attention + "q_norm", dim, 1);
+    if (qk_norm && rows) norm("k_norm", attention + "k_norm", dim, key_gain);
     if (config_.dense.sinks)
       sinks(attention + "sinks", std::max(dense_window(config_, i), dense_chunk(config_, i)));
     if (config_.dense.alibi_bias_max > 0) slopes();

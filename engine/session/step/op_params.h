@@ -78,6 +78,10 @@ class OpParams {
   const as_cache& cache(std::size_t offset) const {
     return *reinterpret_cast<const as_cache*>(bytes() + offset);
   }
+  // Whether a tap is a cache that this call has: some calls of an op have none.
+  bool has_cache(const as_tap_info& tap) const {
+    return tap.kind == AS_TAP_CACHE && cache(tap.offset).record != AS_RECORD_NONE;
+  }
 
  private:
   struct alignas(16) Unit {

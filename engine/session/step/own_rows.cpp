@@ -31,6 +31,7 @@ void OwnRows::replace(OpParams& params) {
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const as_cache_access& access = accesses[i];
     if (access.direction != AS_TAP_OUT) continue;
+    if (params.cache(access.cache).record == AS_RECORD_NONE) continue;
     slots_ = rows_by_token(params.data(), access);
     const std::int64_t tokens = to_count(slots_.size());
     params.tensor(access.rows) = make_tensor(slots_.data(), {tokens});
@@ -45,6 +46,7 @@ void OwnRows::put(const OpParams& engine) const {
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     if (accesses[i].direction != AS_TAP_OUT) continue;
     const as_cache& cache = engine.cache(accesses[i].cache);
+    if (cache.record == AS_RECORD_NONE) continue;
     const std::int64_t end = cache.data.shape[0] * cache.rows_per_block;
     const std::int64_t bytes = as_cache_row_bytes(&cache);
     RowAccess::for_each(engine.data(), accesses[i], [&](const RowVisit& v) {

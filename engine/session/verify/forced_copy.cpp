@@ -106,6 +106,7 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
+    if (tap.kind == AS_TAP_CACHE && !engine.has_cache(tap)) continue;
     if (tap.kind == AS_TAP_CACHE) {
       // Row t of the copy is what token t writes.
       slots_ = rows_by_token(engine.data(), *RowAccess::find(engine.op(), tap.offset));
@@ -151,6 +152,7 @@ bool ForcedCopy::requantise(const OpParams& engine, OpParams* out) {
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.follows_row == 0) continue;
+    if (tap.kind == AS_TAP_CACHE && !engine.has_cache(tap)) continue;
     if (tap.kind == AS_TAP_CACHE) {
       const as_tensor slots = make_tensor(slots_.data(), {to_count(slots_.size())});
       out->tensor(tap.mask_offset) = slots;

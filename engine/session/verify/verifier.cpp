@@ -244,9 +244,8 @@ void Verifier::check_rows(int layer, const OpParams& params, const std::string& 
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_CACHE) continue;
+    if (!params.has_cache(tap)) continue;
     const as_cache& cache = params.cache(tap.offset);
-    if (tap.direction == AS_TAP_IN && cache.record == AS_RECORD_NONE) continue;
     const CacheSpec& spec = spec_of(layer, params, tap, peer);
     const bool own = spec.peer == peer;
     if (tap.direction == AS_TAP_OUT) {
@@ -276,7 +275,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
   }
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    if (tap.direction != AS_TAP_OUT || !params.has_cache(tap)) continue;
     const CacheSpec& spec = spec_of(layer, params, tap);
     if (weights_) check_rows_left_alone(layer, params, tap, spec, lane);
     record_rows(params, tap, spec);
@@ -309,7 +308,7 @@ Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
                                const std::string& lane) {
   const as_op_info& info = params.info();
   const auto has_own = [&](const as_tap_info& tap) {
-    return tap.kind == AS_TAP_CACHE && spec_of(layer, params, tap, rank).peer == rank;
+    return params.has_cache(tap) && spec_of(layer, params, tap, rank).peer == rank;
   };
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];

@@ -25,7 +25,8 @@ bool is_quantiser(const OpParams& params) {
   return (info.traits & AS_QUANTISES) != 0 &&
          std::any_of(info.taps, info.taps + info.num_taps, [&](const as_tap_info& tap) {
            return tap.follows_row != 0 &&
-                  (tap.kind == AS_TAP_CACHE || present(params.tensor(tap.offset)));
+                  (params.has_cache(tap) ||
+                   (tap.kind == AS_TAP_TENSOR && present(params.tensor(tap.offset))));
          });
 }
 
@@ -80,7 +81,7 @@ void Verifier::gather_written(Judging& j) {
   memory.resize(std::max<std::size_t>(memory.size(), info.num_taps));
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    if (tap.direction != AS_TAP_OUT || !j.params.has_cache(tap)) continue;
     j.written[i] =
         gather_rows(j.params.cache(tap.offset), j.params.tensor(tap.mask_offset), memory[i]);
   }

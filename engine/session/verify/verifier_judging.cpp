@@ -119,6 +119,7 @@ Result<void> Verifier::judge_forced(Judging& j) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
     if (tap.kind == AS_TAP_TENSOR && !present(j.params.tensor(tap.offset))) continue;
+    if (tap.kind == AS_TAP_CACHE && !j.params.has_cache(tap)) continue;
     const bool of_another = tap.kind == AS_TAP_CACHE && j.peer >= 0 &&
                             spec_of(j.layer, j.params, tap, j.peer).peer != j.peer;
     if (of_another) continue;
@@ -238,7 +239,7 @@ Result<void> Verifier::settle_first() {
   const as_op_info& info = j.params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    if (tap.direction != AS_TAP_OUT || !j.params.has_cache(tap)) continue;
     share_rows(j.params, tap, spec_of(j.layer, j.params, tap), free_histories());
   }
   for (std::size_t i = 0; i < j.results.size(); ++i) {

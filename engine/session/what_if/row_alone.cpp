@@ -71,7 +71,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
   // What it writes to a cache goes to a cache of one row.
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind != AS_TAP_CACHE || tap.direction != AS_TAP_OUT) continue;
+    if (!batch.has_cache(tap) || tap.direction != AS_TAP_OUT) continue;
     const as_tensor& told = batch.tensor(tap.mask_offset);
     if (token < 0 || token >= told.shape[0]) return result;
     slot = *at<std::int64_t>(told, token) >= 0 ? 0 : -1;
@@ -106,6 +106,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT) continue;
     TapMask mask;
+    if (tap.kind == AS_TAP_CACHE && !batch.has_cache(tap)) continue;
     if (tap.kind == AS_TAP_CACHE) {
       Scratch written;
       std::int64_t in_batch = *at<std::int64_t>(batch.tensor(tap.mask_offset), token);

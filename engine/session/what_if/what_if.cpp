@@ -152,6 +152,7 @@ class Trial {
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
       if (tap.direction != AS_TAP_OUT) continue;
+      if (tap.kind == AS_TAP_CACHE && !params.has_cache(tap)) continue;
       if (tap.kind == AS_TAP_CACHE) {
         as_tensor& told = params.tensor(tap.mask_offset);
         const std::int64_t tokens = told.shape[0];
