@@ -15,6 +15,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
+#include "app/cli/mask_command.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
 #include "app/text/say.h"
@@ -460,6 +461,7 @@ int run_words(const std::vector<std::string>& arguments) {
   add_doctor(app, action);
   add_blocks(app, action);
   add_backends_command(app, action);
+  add_mask_command(app, action);
   add_bench_command(app, action);
   PluginChoice plugin_choice;
   bool any_text_file = false;

@@ -1,11 +1,14 @@
 // varlen_attention: blocks of neighbouring queries of a head of a sequence over tiles of its keys,
 // which begin at multiples of their size. Scores and values are small matrix products, the softmax
-// runs online over the tiles. Which blocks share a thread changes no byte.
+// runs online over the tiles. Which blocks share a thread changes no byte. Under a mask, tiles that
+// it hides whole are left out, those that it shows whole are as without it, and in the others each
+// query goes over the runs of keys that it sees.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/cpu/parallel.h"
@@ -18,14 +21,15 @@ namespace {
 
 using VarlenBits = std::uint16_t;
 
-constexpr std::int64_t kVarlenTile = 64;   // keys and values at once
-constexpr std::int64_t kVarlenBlock = 32;  // queries of a block
+constexpr std::int64_t kVarlenTile = AS_MASK_KEYS;      // keys and values at once
+constexpr std::int64_t kVarlenBlock = AS_MASK_QUERIES;  // queries of a block
 constexpr std::int64_t kVarlenWidth = 16;  // values of a row are padded to a multiple of it
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
 // Queries first .. first + count - 1 of a sequence.
 struct VarlenBlock {
   VarlenSequence sequence;
+  std::int64_t number = 0;  // of the sequence
   std::int64_t first = 0, count = 0;
 };
 
@@ -53,13 +57,32 @@ class VarlenWorker {
       begin = std::min(begin, seen_.back().first);
       end = std::max(end, seen_.back().end);
     }
+    any_.assign(kVarlenBlock, false);
     for (std::int64_t tile = begin / kVarlenTile * kVarlenTile; tile < end; tile += kVarlenTile) {
+      const int state = state_of(b, head, tile);
+      if (state == AS_TILE_EMPTY) continue;
+      masked_ = state == AS_TILE_PARTIAL;
       add(b, head, std::max(tile, begin), std::min(tile + kVarlenTile, end));
     }
     for (std::int64_t i = 0; i < b.count; ++i) finish(b, head, i);
   }
 
  private:
+  int state_of(const VarlenBlock& b, std::int64_t head, std::int64_t tile) const {
+    if (!present(p_.mask_code)) return AS_TILE_FULL;
+    if (!present(p_.tiles)) return AS_TILE_PARTIAL;
+    const std::int64_t map = p_.tiles.shape[1] > 1 ? head : 0;
+    return *at<std::uint8_t>(p_.tiles, b.number, map, b.first / kVarlenBlock, tile / kVarlenTile);
+  }
+
+  // The first key from `from` on, before `to`, that query i sees, or does not see; `to`: none.
+  std::int64_t next(const VarlenBlock& b, std::int64_t head, std::int64_t i, std::int64_t from,
+                    std::int64_t to, bool seen) const {
+    const std::int64_t place = place_among_keys(b.sequence, b.first + i);
+    while (from < to && mask_shows(p_.mask_code, {place, from, head, b.number}) != seen) ++from;
+    return from;
+  }
+
   // Keys first .. end - 1 of the sequence, of one tile.
   void add(const VarlenBlock& b, std::int64_t head, std::int64_t first, std::int64_t end) {
     const std::int64_t kv_head = head / group_, row = b.sequence.key + first;
@@ -72,13 +95,25 @@ class VarlenWorker {
     }
     for (std::int64_t i = 0; i < b.count; ++i) {
       const SeenKeys& seen = seen_[static_cast<std::size_t>(i)];
-      const std::int64_t from = std::max(first, seen.first), to = std::min(end, seen.end);
-      if (from >= to) continue;
-      float* scores = scores_.data() + i * kVarlenTile + from - first;
-      soften(b, head, i, from, to - from, scores);
-      simd_.gemm_add(scores, kVarlenTile, 1, values_.data() + (from - first) * stride_, stride_,
-                     to - from, out_.data() + i * stride_, stride_, stride_);
+      std::int64_t from = std::max(first, seen.first);
+      const std::int64_t to = std::min(end, seen.end);
+      while (from < to) {
+        if (masked_) from = next(b, head, i, from, to, true);
+        const std::int64_t stop = masked_ ? next(b, head, i, from, to, false) : to;
+        if (from < stop) run(b, head, i, first, from, stop);
+        from = stop;
+      }
     }
+  }
+
+  // Query i over keys from .. to - 1 of the tile that begins with `first`.
+  void run(const VarlenBlock& b, std::int64_t head, std::int64_t i, std::int64_t first,
+           std::int64_t from, std::int64_t to) {
+    float* scores = scores_.data() + i * kVarlenTile + from - first;
+    any_[static_cast<std::size_t>(i)] = true;
+    soften(b, head, i, from, to - from, scores);
+    simd_.gemm_add(scores, kVarlenTile, 1, values_.data() + (from - first) * stride_, stride_,
+                   to - from, out_.data() + i * stride_, stride_, stride_);
   }
 
   // Scores of query i with n keys from `from` on become weights relative to its maximum so far.
@@ -93,7 +128,16 @@ class VarlenWorker {
         scores[k] -= slope * static_cast<float>(std::abs(place - from - k));
       }
     }
-    if (p_.soft_cap > 0 || present(p_.alibi_slopes)) best = simd_.scale_max(scores, n, 1.0f);
+    if (present(p_.score_code)) {
+      const std::int64_t place = place_among_keys(b.sequence, b.first + i);
+      for (std::int64_t k = 0; k < n; ++k) {
+        const MaskPlace at_key{place, from + k, head, b.number};
+        scores[k] = static_cast<float>(
+            run_mask_code(p_.score_code, at_key, static_cast<double>(scores[k])));
+      }
+    }
+    const bool moved = p_.soft_cap > 0 || present(p_.alibi_slopes) || present(p_.score_code);
+    if (moved) best = simd_.scale_max(scores, n, 1.0f);
     const auto at_query = static_cast<std::size_t>(i);
     best = std::max(max_[at_query], best);
     if (best > max_[at_query]) {
@@ -115,7 +159,7 @@ class VarlenWorker {
     const std::int64_t t = b.sequence.query + b.first + i;
     auto* o = at<VarlenBits>(p_.o, t, head);
     float& lse = *at<float>(p_.lse, t, head);
-    if (seen_[at_query].first >= seen_[at_query].end) {
+    if (!any_[at_query]) {
       std::fill_n(o, size_v_, VarlenBits{0});
       lse = kNothing;
       return;
@@ -131,6 +175,8 @@ class VarlenWorker {
   std::vector<float> values_, scores_, max_, out_;
   std::vector<double> sum_;
   std::vector<SeenKeys> seen_;
+  std::vector<bool> any_;  // queries that have met a key
+  bool masked_ = false;    // the tile has keys that not every query sees
 };
 
 }  // namespace
@@ -142,7 +188,7 @@ void varlen_attention(const as_varlen_attention_params& p, const as_call* call, 
   for (std::int64_t n = 0; n + 1 < p.cu_seqlens.shape[0]; ++n) {
     const VarlenSequence s = sequence_of(p, n);
     for (std::int64_t first = 0; first < s.queries; first += kVarlenBlock) {
-      blocks.push_back({s, first, std::min(kVarlenBlock, s.queries - first)});
+      blocks.push_back({s, n, first, std::min(kVarlenBlock, s.queries - first)});
     }
   }
   // Tokens behind the last sequence.

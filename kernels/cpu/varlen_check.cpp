@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/params/tensor_view.h"
 
@@ -43,6 +44,40 @@ bool check_numbers(const as_varlen_attention_params& p, Check& check) {
       p.scale, p.soft_cap, kLeast);
 }
 
+std::int64_t longest(const as_tensor& starts) {
+  std::int64_t most = 0;
+  for (std::int64_t n = 0; n + 1 < starts.shape[0]; ++n) {
+    const std::int64_t length = *at<std::int32_t>(starts, n + 1) - *at<std::int32_t>(starts, n);
+    most = std::max(most, length);
+  }
+  return most;
+}
+
+bool check_tiles(const as_varlen_attention_params& p, bool values, Check& check) {
+  if (!present(p.tiles) && p.tiles.rank == 0) return true;
+  if (!present(p.mask_code)) {
+    return check.fail("tiles is there without mask_code; give the mask that it is made of");
+  }
+  const std::int64_t sequences = std::max<std::int64_t>(0, p.cu_seqlens.shape[0] - 1);
+  if (!check.tensor("tiles", p.tiles, AS_U8, {sequences, kAny, kAny, kAny})) return false;
+  const std::int64_t maps = p.tiles.shape[1];
+  if (maps != 1 && maps != p.q.shape[1]) {
+    return check.fail("tiles has %lld maps; allowed: 1, and %lld, one a head",
+                      static_cast<VarlenLong>(maps), static_cast<VarlenLong>(p.q.shape[1]));
+  }
+  if (!values) return true;
+  const as_tensor& keys = present(p.cu_seqlens_k) ? p.cu_seqlens_k : p.cu_seqlens;
+  const std::int64_t blocks = (longest(p.cu_seqlens) + AS_MASK_QUERIES - 1) / AS_MASK_QUERIES;
+  const std::int64_t across = (longest(keys) + AS_MASK_KEYS - 1) / AS_MASK_KEYS;
+  if (p.tiles.shape[2] < blocks || p.tiles.shape[3] < across) {
+    return check.fail("tiles has %lld x %lld tiles; the longest sequence has %lld x %lld",
+                      static_cast<VarlenLong>(p.tiles.shape[2]),
+                      static_cast<VarlenLong>(p.tiles.shape[3]), static_cast<VarlenLong>(blocks),
+                      static_cast<VarlenLong>(across));
+  }
+  return true;
+}
+
 }  // namespace
 
 bool check_params(const as_varlen_attention_params& p, bool values, Check& check) {
@@ -66,10 +101,12 @@ bool check_params(const as_varlen_attention_params& p, bool values, Check& check
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !check.range("causal", p.causal, 0, 1) ||
       !check.range("window_left", p.window_left, -1, INT32_MAX) ||
-      !check.range("window_right", p.window_right, -1, INT32_MAX) || !check_numbers(p, check)) {
+      !check.range("window_right", p.window_right, -1, INT32_MAX) || !check_numbers(p, check) ||
+      !check_mask_code("mask_code", p.mask_code, false, values, check) ||
+      !check_mask_code("score_code", p.score_code, true, values, check)) {
     return false;
   }
-  if (!values) return true;
+  if (!values) return check_tiles(p, false, check);
   for (std::int64_t h = 0; present(p.alibi_slopes) && h < heads; ++h) {
     const float slope = *at<float>(p.alibi_slopes, h);
     if (!std::isfinite(slope)) {
@@ -79,9 +116,12 @@ bool check_params(const as_varlen_attention_params& p, bool values, Check& check
   }
   if (present(p.cu_seqlens_k)) {
     return check_starts("cu_seqlens", p.cu_seqlens, tokens, "q", check) &&
-           check_starts("cu_seqlens_k", p.cu_seqlens_k, p.k.shape[0], "k", check);
+           check_starts("cu_seqlens_k", p.cu_seqlens_k, p.k.shape[0], "k", check) &&
+           check_tiles(p, true, check);
   }
-  return check_starts("cu_seqlens", p.cu_seqlens, std::min(tokens, p.k.shape[0]), "q and k", check);
+  return check_starts("cu_seqlens", p.cu_seqlens, std::min(tokens, p.k.shape[0]), "q and k",
+                      check) &&
+         check_tiles(p, true, check);
 }
 
 }  // namespace attnscope::cpu

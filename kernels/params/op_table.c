@@ -308,6 +308,9 @@ static const as_tap_info kVarlenAttention[] = {
     IN(as_varlen_attention_params, cu_seqlens, "starts", "i32"),
     IN(as_varlen_attention_params, cu_seqlens_k, "starts", "i32"),
     IN(as_varlen_attention_params, alibi_slopes, "H", "f32"),
+    IN(as_varlen_attention_params, mask_code, "code,2", "f64"),
+    IN(as_varlen_attention_params, score_code, "code,2", "f64"),
+    IN(as_varlen_attention_params, tiles, "sequences,maps,blocks,tiles", "u8"),
     OUT(as_varlen_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_varlen_attention_params, lse, "T,H", "f32", "lse"),
 };

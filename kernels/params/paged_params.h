@@ -11,6 +11,7 @@
 #define ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 
 #include "kernels/params/head.h"
+#include "kernels/params/mask_code.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -138,9 +139,14 @@ typedef struct as_paged_attention_params {
  *   l_j = scale * q . k_j;  with soft_cap > 0: l_j = soft_cap * tanh(l_j / soft_cap)
  *   with alibi_slopes: l_j = l_j - alibi_slopes[h] * |p - j|
  *   o = sum e^l_j v_j / sum e^l_j,  lse = ln sum e^l_j
- * Windows count keys beside the query's own one, which is in them always; -1 = no limit. A query
- * without keys, and tokens behind the last sequence: o = 0, lse = -inf. A sequence may be empty.
- * Output is rounded to bf16 once. NaN in rows that a query does not see never reaches it. */
+ * Windows count keys beside the query's own one, which is in them always; -1 = no limit. With
+ * mask_code (mask_code.h) a query sees of these keys those of which the mask is true, with
+ * score_code l_j = score_code of l_j behind all of the above, rounded to fp32; q_idx is p, kv_idx
+ * j, request n. tiles: the block mask of mask_code, [n,0 or h,block of queries,tile of keys], of as
+ * many blocks and tiles as the longest sequence has; it changes no byte, since empty tiles are left
+ * out and full ones need not be asked, and must be right. A query without keys, and tokens behind
+ * the last sequence: o = 0, lse = -inf. A sequence may be empty. Output is rounded to bf16 once.
+ * NaN in rows that a query does not see never reaches it. */
 typedef struct as_varlen_attention_params {
   as_params_head head;
   as_tensor q;            /* in  bf16 [T,H,D] */
@@ -157,6 +163,9 @@ typedef struct as_varlen_attention_params {
   int32_t window_left;    /* keys before the query's own, -1 = all */
   int32_t window_right;   /* keys behind it, -1 = all */
   int32_t reserved;
+  as_tensor mask_code;  /* in  f64 [I,2], optional */
+  as_tensor score_code; /* in  f64 [J,2], optional */
+  as_tensor tiles;      /* in  u8 [N,1 or H,B,K], as_mask_tile, optional: with mask_code */
 } as_varlen_attention_params;
 
 #define AS_MAX_HEAD_SIZE 512 /* of these ops, keys or values */

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "reference/ops.h"
+#include "reference/torch/mask_value.h"
 #include "reference/torch/tensors.h"
 
 namespace attnscope::reference {
@@ -28,11 +29,21 @@ struct Sequence {
   const as_varlen_attention_params& p;
   const Numbers& numbers;
   Tensor q, k, v, slopes, o, lse;
+  std::int64_t number = 0;  // in the batch
 
   void attend() const {
     for (std::int64_t i = 0; i < q.size(0); i += kQueriesAtOnce) {
       some(i, std::min(kQueriesAtOnce, q.size(0) - i));
     }
+  }
+
+  MaskPlaces places(const Tensor& place, const Tensor& key) const {
+    MaskPlaces at_place;
+    at_place.query = place.to(at::kDouble).unsqueeze(0);
+    at_place.key = key.to(at::kDouble).unsqueeze(0);
+    at_place.head = at::arange(q.size(1), at::kDouble).view({-1, 1, 1});
+    at_place.request = static_cast<double>(number);
+    return at_place;
   }
 
   // Queries first .. first + n - 1. Keys that none of them sees are left out; values that are not
@@ -45,16 +56,26 @@ struct Sequence {
     if (p.causal != 0) seen = seen.logical_and(key.le(place));
     if (p.window_left >= 0) seen = seen.logical_and(key.ge(place - p.window_left));
     if (p.window_right >= 0) seen = seen.logical_and(key.le(place + p.window_right));
-    const Tensor used = seen.any(0).nonzero().squeeze(1);
+    // [H,n,S] where a mask may differ from head to head, else [1,n,S].
+    Tensor shown = seen.unsqueeze(0);
+    if (present(p.mask_code)) {
+      const Tensor value = evaluated(p.mask_code, "mask_code", places(place, key), {});
+      shown = shown.logical_and(value.gt(0).logical_or(value.lt(0)));
+    }
+    const Tensor used = shown.any(0).any(0).nonzero().squeeze(1);
     if (used.numel() == 0) return;
     const std::int64_t begin = used[0].item<std::int64_t>();
     const std::int64_t count = used[-1].item<std::int64_t>() + 1 - begin;
-    const Tensor values = v.narrow(0, begin, count);
+    Tensor values = v.narrow(0, begin, count);
+    if (present(p.mask_code)) {  // what lies between rows that are seen
+      const Tensor unseen = shown.narrow(2, begin, count).any(0).any(0).logical_not();
+      values = values.masked_fill(unseen.to(q.device()).view({-1, 1, 1}), 0);
+    }
     if (n > 1 && !values.isfinite().all().item<bool>()) {
       for (std::int64_t i = 0; i < n; ++i) some(first + i, 1);
       return;
     }
-    const Tensor hidden = seen.narrow(1, begin, count).logical_not().to(q.device());  // [n,S]
+    const Tensor hidden = shown.narrow(2, begin, count).logical_not().to(q.device());
     Tensor l = numbers.product(q.narrow(0, first, n).transpose(0, 1),
                                k.narrow(0, begin, count).permute({1, 2, 0}));  // [H,n,S]
     l = l * p.scale;
@@ -63,8 +84,12 @@ struct Sequence {
       const Tensor apart = (place - key.narrow(1, begin, count)).abs().to(q.device());
       l = l - slopes.view({-1, 1, 1}) * apart;
     }
+    if (present(p.score_code)) {
+      const auto at_place = places(place, key.narrow(1, begin, count));
+      l = numbers.fp32(evaluated(p.score_code, "score_code", at_place, l));
+    }
     l = l.masked_fill(hidden, kBelowAll);
-    const Tensor none = hidden.all(1).view({1, n, 1});
+    const Tensor none = hidden.all(2, true);
     const Tensor most = l.amax(2, true).masked_fill(none, 0);
     const Tensor e = (l - most).exp();
     const Tensor sum = numbers.sum(e, 2);
@@ -106,8 +131,15 @@ void varlen_attention(const as_varlen_attention_params& p, const Precision& prec
       const auto begin = from[n].item<std::int64_t>();
       return all.narrow(0, begin, from[n + 1].item<std::int64_t>() - begin);
     };
-    Sequence{p,      numbers,         part(q, starts),  part(k, key_starts), part(v, key_starts),
-             slopes, part(o, starts), part(lse, starts)}
+    Sequence{p,
+             numbers,
+             part(q, starts),
+             part(k, key_starts),
+             part(v, key_starts),
+             slopes,
+             part(o, starts),
+             part(lse, starts),
+             n}
         .attend();
   }
   put_bf16(p.o, o, numbers);

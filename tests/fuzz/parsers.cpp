@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/backend/attention_request.h"
+#include "engine/backend/mask_expression.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_index.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -18,6 +19,7 @@
 #include "engine/session/persist/session_file.h"
 #include "engine/tensorfile/dump_file.h"
 #include "engine/trace/tolerances.h"
+#include "kernels/cpu/mask_code.h"
 #include "tests/fuzz/judge.h"
 #include "tests/fuzz/small_capture.h"
 #include "tests/fuzz/small_case.h"
@@ -172,6 +174,26 @@ std::string pickle(const std::string& bytes, const std::string& file) {
   return dump(file);
 }
 
+// What is taken runs, at any place; what is refused names a column, in one line.
+std::string mask(const std::string& bytes) {
+  if (bytes.empty()) return "";
+  const bool is_score = (bytes[0] & 1) != 0;
+  const std::string text = bytes.substr(1);
+  const Result<MaskCode> code = is_score ? parse_score(text) : parse_mask(text);
+  if (!code) {
+    const std::string& message = code.error().message;
+    if (code.error().code != AS_BAD_INPUT) return "another code than AS_BAD_INPUT";
+    if (!message.starts_with("column ")) return "no column: " + message;
+    return message.find('\n') == std::string::npos ? "" : "more than one line: " + message;
+  }
+  as_error error{};
+  cpu::Check check(AS_OP_VARLEN_ATTENTION, &error);
+  const as_tensor tensor = code->tensor();
+  if (!cpu::check_mask_code("mask_code", tensor, is_score, true, check)) return error.message;
+  for (const std::int64_t at : {0, 1, 63}) cpu::run_mask_code(tensor, {at, 2 * at, 1, 0}, 0.5);
+  return "";
+}
+
 std::string import_map(const std::string& bytes, const std::string& file) {
   const std::string dump = file + ".safetensors";
   if (!fs::exists(dump)) write_small_dump(dump);
@@ -220,6 +242,8 @@ std::string feed(Parser parser, const std::string& bytes, const std::string& scr
       return import_map(bytes, scratch_file);
     case Parser::kPickle:
       return pickle(bytes, scratch_file);
+    case Parser::kMask:
+      return mask(bytes);
     default:
       break;
   }

@@ -23,15 +23,17 @@ enum class Parser {
   kCase,     // first byte: the numbers or the tensors of an op case; then the file
   kImportMap,
   kNpy,
-  kZip,    // .npz and .pt as they lie
-  kPickle  // data.pkl of a .pt whose other members are sound
+  kZip,     // .npz and .pt as they lie
+  kPickle,  // data.pkl of a .pt whose other members are sound
+  kMask     // first byte: a mask or a score function; then the expression
 };
 
 // Names of the parsers, which are also those of their folders in tests/fuzz/corpus.
 inline constexpr std::array kParserNames = {
-    "scenario",   "config",    "tolerances", "safetensors", "checkpoint_index", "hidden_states",
-    "replay",     "kv_events", "capture",    "session",     "golden",           "case",
-    "import_map", "npy",       "zip",        "pickle"};
+    "scenario",      "config", "tolerances", "safetensors", "checkpoint_index",
+    "hidden_states", "replay", "kv_events",  "capture",     "session",
+    "golden",        "case",   "import_map", "npy",         "zip",
+    "pickle",        "mask"};
 std::optional<Parser> parser_by_name(const std::string& name);
 
 // Empty when all is well, else what is wrong with the answer. scratch_file: a path that is free;

@@ -58,6 +58,8 @@ class Parsers : public testing::TestWithParam<Parser> {
         return kept("case/numbers");
       case Parser::kImportMap:
         return kept("import_map/attention");
+      case Parser::kMask:
+        return kept("mask/window_and_sinks");
       case Parser::kCapture: {
         static const char* const kTexts[] = {"index", "step", "trace"};
         return kept(std::string("capture/") + kTexts[seed % 3]);

@@ -1,0 +1,41 @@
+// attnscope mask show: masks of models and of expressions, drawn as tiles.
+#include <nlohmann/json.hpp>
+
+#include "tests/unit/app/cli_fixture.h"
+
+namespace attnscope {
+namespace mask_cli_test {
+
+class MaskCli : public CliTest {};
+
+TEST_F(MaskCli, DrawsTheTilesOfAModelsLayers) {
+  const Outcome done = run({"mask", "show", "tiny-gemma", "--tokens", "128"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  for (const char* part :
+       {"layers 0, 1, 2, 3, 4: sliding(32)", "layers 5: causal",
+        "8 tiles of 32 queries and 64 keys: 2 empty and left out (25 %), 2 full and not asked",
+        "8256 of 16384 pairs are seen", "    +.\n    +.\n    #+\n    #+\n"}) {
+    EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
+  }
+  EXPECT_EQ(run({"mask", "show", "tiny-llama4"}).out.find("wrong"), std::string::npos);
+}
+
+TEST_F(MaskCli, TakesExpressionsAndSaysWhereTheyAreWrong) {
+  const Outcome done = run({"mask", "show", "head == 0 ? causal : 1", "--heads", "2", "--tokens",
+                            "64", "--score", "soft_cap(20)", "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const auto mask = nlohmann::json::parse(done.out, nullptr, false)["masks"][0];
+  EXPECT_EQ(mask["maps"], nlohmann::json({"+\n+\n", "#\n#\n"}));
+  EXPECT_EQ(mask["full"], 2);
+  const auto refused = [](const std::vector<std::string>& words, const std::string& what) {
+    const Outcome bad = run(words);
+    EXPECT_EQ(bad.code, 3);
+    EXPECT_NE(bad.err.find(what), std::string::npos) << bad.err;
+  };
+  refused({"mask", "show", "kv_idx < q"}, "column 10: \"q\" is no name");
+  refused({"mask", "show", "causal", "--score", "soft_cap()"}, "--score soft_cap(): column 10");
+  refused({"mask", "show", "tiny"}, "attends over what it selects");
+}
+
+}  // namespace mask_cli_test
+}  // namespace attnscope
