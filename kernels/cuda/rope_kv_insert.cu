@@ -19,6 +19,7 @@ struct Places {
   std::int64_t k_rows, v_rows;  // in all pages
   std::int64_t rotated;         // dims
   bool queries;
+  bool alone;  // queries, and no rows
 };
 
 __device__ __forceinline__ std::uint16_t* place(const cpu::KvPages& c, std::int64_t slot,
@@ -76,7 +77,7 @@ __global__ void __launch_bounds__(32 * kHeads)
   __shared__ float values[kHeads][AS_MAX_HEAD_SIZE];
   __shared__ std::uint16_t keys[kHeads][AS_MAX_HEAD_SIZE];
   const bool given = p.rows_given != 0;
-  const bool alone = as_queries_alone(&p) != 0;
+  const bool alone = places.alone;
   const as_tensor& source = alone ? p.q : given ? p.k_row : p.k;
   const std::int64_t t = blockIdx.x, size = source.shape[2];
   const std::int64_t heads = places.queries ? p.q.shape[1] : 0;
@@ -118,6 +119,7 @@ int rope_kv_insert(const as_rope_kv_insert_params& p, const Launch& launch) {
     places.v_rows = cpu::cache_rows(p.v_cache);
   }
   places.rotated = cpu::rotary_dim(p.rope);
+  places.alone = alone;
   places.queries = p.rows_given == 0 && p.q.data != nullptr;
   const std::int64_t items = (alone ? 0 : source.shape[1]) + (places.queries ? p.q.shape[1] : 0);
   if (source.shape[0] == 0 || items == 0) return 0;
