@@ -38,9 +38,9 @@ sources() { files | grep -E '\.(h|c|cpp|cu|cuh)$'; }
 # ---- layers: includes go down only, are quoted from the root, and libraries stay where they belong
 
 # The folders of engine/ and of app/ from below: each may include itself and those before it.
-engine_floors='io tensorfile model cache sched decisions metadata family backend trace config
-  checkpoint session/step session/device session/verify session session/what_if session/persist
-  mutants capture opcase explain plugin golden examine'
+engine_floors='io tensorfile model cache offload sched decisions metadata family backend trace
+  config checkpoint session/step session/device session/verify session session/what_if
+  session/persist mutants capture opcase explain plugin golden examine'
 app_floors='text wiring views reports workbench gui panels cli'
 declare -A floor_of=()
 family_names=''
