@@ -84,7 +84,7 @@ Result<void> check_generator(const GeneratorOptions& o) {
     return refuse("--batch", static_cast<double>(o.batch), "1 to 1024 requests");
   }
   if (!in(o.topk, 1, o.context)) {
-    return refuse("--topk", static_cast<double>(o.topk), "1 to the rows of the context");
+    return refuse("--top-k", static_cast<double>(o.topk), "1 to the rows of the context");
   }
   if (!in(o.steps, 1, 1 << 20)) {
     return refuse("--steps", static_cast<double>(o.steps), "1 to 1048576");
@@ -105,7 +105,10 @@ Result<void> check_generator(const GeneratorOptions& o) {
 Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
   if (auto ok = check_generator(options); !ok) return ok.error();
   SelectionTrace trace;
-  trace.source = fmt::format("generated: overlap {}, seed {}", options.overlap, options.seed);
+  trace.source = fmt::format(
+      "generated: context {}, batch {}, top-k {}, overlap {}, steps {}, layers {}, seed {}",
+      options.context, options.batch, options.topk, options.overlap, options.steps, options.layers,
+      options.seed);
   if (options.hot_rows > 0) {
     trace.source +=
         fmt::format(", {} of the rest from {} hot rows", options.hot_share, options.hot_rows);
