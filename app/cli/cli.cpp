@@ -13,6 +13,7 @@
 #include "app/cli/bench_command.h"
 #include "app/cli/capture_commands.h"
 #include "app/cli/commands.h"
+#include "app/cli/ess_command.h"
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/cli/mask_command.h"
@@ -462,6 +463,7 @@ int run_words(const std::vector<std::string>& arguments) {
   add_blocks(app, action);
   add_backends_command(app, action);
   add_mask_command(app, action);
+  add_ess_command(app, action);
   add_bench_command(app, action);
   PluginChoice plugin_choice;
   bool any_text_file = false;

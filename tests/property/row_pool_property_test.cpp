@@ -46,7 +46,7 @@ std::vector<HostRow> rows_of(const std::vector<RowMove>& moves) {
 class RowPoolProperty : public testing::TestWithParam<PoolPolicy> {};
 
 TEST_P(RowPoolProperty, DoesAsThePlainModel) {
-  std::mt19937_64 random(case_seed("row_pool"));
+  std::mt19937_64 random(properties::case_seed("row_pool"));
   const auto below = [&](std::int64_t n) {
     return static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(n));
   };
