@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/views/tensor_view.h"
 #include "engine/capture/logical_slots.h"
+#include "engine/trace/axis_words.h"
 
 namespace attnscope {
 namespace {
@@ -62,7 +63,7 @@ bool slice_of(const std::shared_ptr<const StepTrace>& step,
   out.op = op;
   out.tap = op ? op->tap(name) : nullptr;
   if (out.tap == nullptr || out.tap->value.data == nullptr) return false;
-  const std::vector<std::string> letters = axis_letters(out.tap->axes);
+  const std::vector<std::string> letters = split_axes(out.tap->axes);
   for (int i = 0; i < out.tap->value.rank; ++i) {
     const std::string& letter = letters[static_cast<std::size_t>(i)];
     if (out.axis < 0 && (letter == "T" || (letter == "N" && i == 0))) {
@@ -239,7 +240,7 @@ ComparedValues compared_values(const ComparedToken& token, const Place& place,
   }
   out.rows = (n + out.columns - 1) / out.columns;
   out.floats = is_float_tensor(a.tap->value);
-  const std::vector<std::string> letters = axis_letters(a.tap->axes);
+  const std::vector<std::string> letters = split_axes(a.tap->axes);
   const auto name = [&](std::size_t from_end) {
     return axis_name(letters[static_cast<std::size_t>(a.others[a.others.size() - from_end])]);
   };

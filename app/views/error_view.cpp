@@ -10,6 +10,7 @@
 #include "app/views/bytes_view.h"
 #include "app/views/tensor_view.h"
 #include "app/views/worst_element.h"
+#include "engine/trace/axis_words.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/row_format.h"
@@ -172,7 +173,7 @@ std::string worst_text(const StepTrace& step, const TapResult& result) {
   std::vector<std::string> letters;
   const as_op_info& info = *as_op_find(result.op);
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    if (result.tap == info.taps[i].name) letters = axis_letters(info.taps[i].axes);
+    if (result.tap == info.taps[i].name) letters = split_axes(info.taps[i].axes);
   }
   const OpTrace* op = step.find(result.layer, result.op);
   const RowsCopy* rows = op == nullptr ? nullptr : op->cache_rows(result.tap);

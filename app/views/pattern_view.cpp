@@ -4,6 +4,7 @@
 
 #include "app/views/worst_element.h"
 #include "engine/model/numbers.h"
+#include "engine/trace/axis_words.h"
 
 namespace attnscope {
 
@@ -25,7 +26,7 @@ std::vector<ErrorFinding> pattern_of(const StepTrace& step, const OpTrace& op,
       context.requests.push_back(step.metadata.token_to_req[to_size(token)]);
     }
   }
-  std::vector<ErrorFinding> out = error_pattern(wrong, axis_letters(tap->axes), context);
+  std::vector<ErrorFinding> out = error_pattern(wrong, split_axes(tap->axes), context);
   const std::string rows = kept_rows(step);
   if (!out.empty() && !rows.empty()) out.back().sentence += " (" + rows + ")";
   return out;

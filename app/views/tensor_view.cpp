@@ -9,6 +9,7 @@
 
 #include "app/text/format.h"
 #include "app/views/op_order.h"
+#include "engine/trace/axis_words.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
@@ -63,18 +64,6 @@ std::string axis_name(const std::string& letters, std::span<const std::string> b
   return found == kNames.end() ? letters : found->second;
 }
 
-std::vector<std::string> axis_letters(std::string_view axes) {
-  std::vector<std::string> letters(1);
-  for (const char c : axes) {
-    if (c == ',') {
-      letters.emplace_back();
-    } else {
-      letters.back() += c;
-    }
-  }
-  return letters;
-}
-
 TapIndex::TapIndex(const std::vector<std::int64_t>& index)
     : rank(static_cast<int>(std::min<std::size_t>(index.size(), AS_MAX_RANK))) {
   std::copy_n(index.begin(), rank, at.begin());
@@ -82,7 +71,7 @@ TapIndex::TapIndex(const std::vector<std::int64_t>& index)
 
 std::vector<TapAxis> axes_of(const StepTrace& step, const OpTrace& op, const TapCopy& tap) {
   std::vector<TapAxis> axes;
-  std::vector<std::string> letters = axis_letters(tap.axes);
+  std::vector<std::string> letters = split_axes(tap.axes);
   letters.resize(static_cast<std::size_t>(std::max(tap.value.rank, 0)));
   for (int i = 0; i < tap.value.rank; ++i) {
     const std::string& letter = letters[static_cast<std::size_t>(i)];

@@ -32,7 +32,6 @@ struct TapAxis {
 // Letters of the glossary in words: "H" is "head".
 // beside: all letters of the tap, where they say which of two meanings a letter has.
 std::string axis_name(const std::string& letters, std::span<const std::string> beside = {});
-std::vector<std::string> axis_letters(std::string_view axes);  // "T,H,D" apart
 // Axes of a tap. The T axis of ops after the layers is over sampled rows.
 std::vector<TapAxis> axes_of(const StepTrace& step, const OpTrace& op, const TapCopy& tap);
 // Token row of the step for an index of a T axis, and back; -1 when there is none.

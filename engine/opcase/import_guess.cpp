@@ -16,6 +16,7 @@
 #include "engine/opcase/import_case.h"
 #include "engine/opcase/import_names.h"
 #include "engine/tensorfile/float_value.h"
+#include "engine/trace/axis_words.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/row_format.h"
 
@@ -42,18 +43,6 @@ struct GuessTap {
   const as_tap_info* tap;
   std::vector<GuessCandidate> candidates;
 };
-
-std::vector<std::string> letters(std::string_view axes) {
-  std::vector<std::string> out(1);
-  for (const char c : axes) {
-    if (c == ',') {
-      out.emplace_back();
-    } else {
-      out.back() += c;
-    }
-  }
-  return out;
-}
 
 // Letters that stand for one number in all taps of an op.
 bool is_shared(std::string_view letter) {
@@ -204,7 +193,7 @@ class MapGuesser {
   // Ways to see a tensor with as many axes as the tap has.
   void add_views(const as_tap_info& tap, const GuessCandidate& plain,
                  std::vector<GuessCandidate>& out) const {
-    const auto wanted = letters(tap.axes);
+    const auto wanted = split_axes(tap.axes);
     std::vector<std::int64_t> own = plain.entry->shape;
     while (own.size() > 1 && own.front() == 1 && own.size() > wanted.size()) own.erase(own.begin());
     const auto add = [&](ImportTensor t, std::vector<std::int64_t> shape, std::string view) {
@@ -362,7 +351,7 @@ class MapGuesser {
       if (taken) continue;
       auto own = sizes;
       bool fits = true;
-      const auto names = letters(tap.axes);
+      const auto names = split_axes(tap.axes);
       for (std::size_t a = 0; c.tensor && a < names.size(); ++a) {
         if (!is_shared(names[a])) continue;
         fits = fits && own.try_emplace(names[a], c.shape[a]).first->second == c.shape[a];

@@ -2,13 +2,13 @@
 
 namespace attnscope {
 
-std::vector<std::string> split_axes(const char* axes) {
+std::vector<std::string> split_axes(std::string_view axes) {
   std::vector<std::string> letters(1);
-  for (const char* c = axes; *c != '\0'; ++c) {
-    if (*c == ',') {
+  for (const char c : axes) {
+    if (c == ',') {
       letters.emplace_back();
     } else {
-      letters.back() += *c;
+      letters.back() += c;
     }
   }
   return letters;

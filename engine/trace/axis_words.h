@@ -2,12 +2,13 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attnscope {
 
 // "T,H,D" -> {"T", "H", "D"}.
-std::vector<std::string> split_axes(const char* axes);
+std::vector<std::string> split_axes(std::string_view axes);
 
 // The word for a place along an axis: "head" of "H"; "column" where nothing better is known.
 std::string axis_word(const std::string& axis);

@@ -9,6 +9,7 @@
 #include "engine/family/models.h"
 #include "engine/session/step/layer_ops.h"
 #include "engine/session/tap_copies.h"
+#include "engine/trace/axis_words.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
@@ -33,18 +34,6 @@ class Probe : public SessionObserver {
   TraceRecorder& recorder_;
   std::function<void(const Session&)> look_;
 };
-
-std::vector<std::string> split(const std::string& axes) {
-  std::vector<std::string> out(1);
-  for (const char c : axes) {
-    if (c == ',') {
-      out.emplace_back();
-    } else {
-      out.back() += c;
-    }
-  }
-  return out;
-}
 
 // Bytes of the elements whose index along axis `t` is in `rows`, element by element.
 std::vector<std::uint8_t> picked(const as_tensor& tensor, int t,
@@ -133,7 +122,7 @@ TEST(TraceTaps, HoldTheKeptRowsOfEveryTensorAndTheReferences) {
       EXPECT_EQ(copy.rule, tap.rule);
       ASSERT_EQ(copy.value.rank, tensor.rank);
       EXPECT_EQ(copy.value.dtype, tensor.dtype);
-      const auto axes = split(copy.axes);
+      const auto axes = split_axes(copy.axes);
       ASSERT_EQ(static_cast<int>(axes.size()), tensor.rank);
       int t = -1;
       for (int a = 0; a < tensor.rank; ++a) {
