@@ -154,7 +154,6 @@ __device__ __forceinline__ void decode_token(const as_paged_attention_params& p,
   const std::int32_t firsts[2] = {0, 0}, ends[2] = {end, end};
   Weights weights;
   float o[kDims / 8][4] = {};
-  const std::uint32_t q_at = queries;
   int stage = 0;
   for (I64 tile = warp; tile < tiles; tile += kWarps) {
     {
@@ -171,7 +170,7 @@ __device__ __forceinline__ void decode_token(const as_paged_attention_params& p,
 #pragma unroll
     for (int step = 0; step < kDims / 16; ++step) {
       const Matrix4 q = load_matrix4(
-          q_at + chunk_offset<S::kChunks>(lane / 8 % 2 * 8 + lane % 8, step * 2 + lane / 16));
+          queries + chunk_offset<S::kChunks>(lane / 8 % 2 * 8 + lane % 8, step * 2 + lane / 16));
       const Matrix4 k = load_matrix4(
           k_at + chunk_offset<S::kChunks>(lane / 16 * 8 + lane % 8, step * 2 + lane / 8 % 2));
       mma(s[0], q.r, k.r[0], k.r[1]);

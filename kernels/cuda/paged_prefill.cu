@@ -5,7 +5,6 @@
 // kernels do it.
 //
 // Of 64 query rows a lane has those of mma.cuh in its warp's 16.
-#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/paged_steps.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"

@@ -42,20 +42,34 @@ __device__ __forceinline__ void wait_steps() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(left) : "memory");
 }
 
+// The sums of a step, d[0] and on, as operands and in the text of the instruction.
+#define AS_PLACES_32                                       \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define AS_PLACES_64                                                  \
+  AS_PLACES_32                                                        \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+  "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define AS_SUMS_32                                                                                \
+  "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
+      "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]),    \
+      "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]),  \
+      "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]),  \
+      "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+#define AS_SUMS_64                                                                               \
+  AS_SUMS_32, "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]),      \
+      "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), \
+      "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), \
+      "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), \
+      "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+
 // d (+)= a * b^T: 64 rows and 64 columns, 16 deep, both K-major.
-#define AS_STEP_64X64(type)                                                                        \
-  asm volatile(                                                                                    \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
-      " {"                                                                                         \
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,"                 \
-      "%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                                \
-      "}, %32, %33, p, 1, 1, 0, 0;\n}\n"                                                           \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
+#define AS_STEP_64X64(type)                                                         \
+  asm volatile(                                                                     \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                  \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" AS_PLACES_32 \
+      "}, %32, %33, p, 1, 1, 0, 0;\n}\n"                                            \
+      : AS_SUMS_32                                                                  \
       : "l"(a), "l"(b), "r"(add ? 1 : 0))
 template <bool bf16>
 __device__ __forceinline__ void step_64x64(float (&d)[32], std::uint64_t a, std::uint64_t b,
@@ -69,19 +83,12 @@ __device__ __forceinline__ void step_64x64(float (&d)[32], std::uint64_t a, std:
 #undef AS_STEP_64X64
 
 // d (+)= a * b^T: 64 rows and 64 columns, 16 deep; a in registers as mma wants it, b K-major.
-#define AS_STEP_64X64_REGISTERS(type)                                                              \
-  asm volatile(                                                                                    \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                                  \
-      " {"                                                                                         \
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,"             \
-      "%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"                                                    \
-      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}\n"                                                \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])                                         \
+#define AS_STEP_64X64_REGISTERS(type)                                               \
+  asm volatile(                                                                     \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                  \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" AS_PLACES_32 \
+      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}\n"                                 \
+      : AS_SUMS_32                                                                  \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0))
 template <bool bf16>
 __device__ __forceinline__ void step_64x64(float (&d)[32], const std::uint32_t* a, std::uint64_t b,
@@ -96,26 +103,12 @@ __device__ __forceinline__ void step_64x64(float (&d)[32], const std::uint32_t* 
 
 // d += a * b: 64 rows and 128 columns, 16 deep, b MN-major; a in registers as mma wants it, or
 // K-major in shared memory.
-#define AS_STEP_64X128_REGISTERS(type)                                                             \
-  asm volatile(                                                                                    \
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                                   \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
-      " {"                                                                                         \
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,"                 \
-      "%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,"               \
-      "%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,"               \
-      "%59,%60,%61,%62,%63"                                                                        \
-      "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n}\n"                                                \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), \
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), \
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), \
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), \
-        "+f"(d[63])                                                                                \
+#define AS_STEP_64X128_REGISTERS(type)                                               \
+  asm volatile(                                                                      \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                     \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" AS_PLACES_64 \
+      "}, {%64,%65,%66,%67}, %68, p, 1, 1, 1;\n}\n"                                  \
+      : AS_SUMS_64                                                                   \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 template <bool bf16>
 __device__ __forceinline__ void step_64x128(float* d, const std::uint32_t* a, std::uint64_t b) {
@@ -126,26 +119,12 @@ __device__ __forceinline__ void step_64x128(float* d, const std::uint32_t* a, st
   }
 }
 #undef AS_STEP_64X128_REGISTERS
-#define AS_STEP_64X128(type)                                                                       \
-  asm volatile(                                                                                    \
-      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                                   \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
-      " {"                                                                                         \
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,"                 \
-      "%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,"               \
-      "%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,"               \
-      "%59,%60,%61,%62,%63"                                                                        \
-      "}, %64, %65, p, 1, 1, 0, 1;\n}\n"                                                           \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), \
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), \
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), \
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), \
-        "+f"(d[63])                                                                                \
+#define AS_STEP_64X128(type)                                                         \
+  asm volatile(                                                                      \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                     \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" AS_PLACES_64 \
+      "}, %64, %65, p, 1, 1, 0, 1;\n}\n"                                             \
+      : AS_SUMS_64                                                                   \
       : "l"(a), "l"(b))
 template <bool bf16>
 __device__ __forceinline__ void step_64x128(float* d, std::uint64_t a, std::uint64_t b) {
@@ -158,26 +137,12 @@ __device__ __forceinline__ void step_64x128(float* d, std::uint64_t a, std::uint
 #undef AS_STEP_64X128
 
 // d (+)= a * b^T: 64 rows and 128 columns, 16 deep, both K-major.
-#define AS_STEP_64X128_ROWS(type)                                                                  \
-  asm volatile(                                                                                    \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                 \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                                 \
-      " {"                                                                                         \
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,"                 \
-      "%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,%32,%33,%34,%35,%36,%37,%38,%39,"               \
-      "%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,"               \
-      "%59,%60,%61,%62,%63"                                                                        \
-      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                                           \
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),        \
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),    \
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), \
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), \
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), \
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), \
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), \
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), \
-        "+f"(d[63])                                                                                \
+#define AS_STEP_64X128_ROWS(type)                                                    \
+  asm volatile(                                                                      \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                   \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" AS_PLACES_64 \
+      "}, %64, %65, p, 1, 1, 0, 0;\n}\n"                                             \
+      : AS_SUMS_64                                                                   \
       : "l"(a), "l"(b), "r"(add ? 1 : 0))
 template <bool bf16>
 __device__ __forceinline__ void step_64x128_rows(float* d, std::uint64_t a, std::uint64_t b,
@@ -189,6 +154,11 @@ __device__ __forceinline__ void step_64x128_rows(float* d, std::uint64_t a, std:
   }
 }
 #undef AS_STEP_64X128_ROWS
+
+#undef AS_SUMS_64
+#undef AS_SUMS_32
+#undef AS_PLACES_64
+#undef AS_PLACES_32
 
 #endif
 
