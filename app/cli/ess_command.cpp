@@ -182,7 +182,6 @@ std::int64_t least_pool(const SelectionTrace& trace) {
 Result<as_status> simulate_command(const EssCommand& command) {
   auto trace = read_selections(command);
   if (!trace) return trace.error();
-  const std::int64_t least = least_pool(*trace);
   std::vector<OffloadResult> results;
   for (const double ratio : command.ratios) {
     auto result = simulate_offload(
@@ -191,6 +190,7 @@ Result<as_status> simulate_command(const EssCommand& command) {
                  .warm = command.warm_up == "prefill",
                  .constants = command.constants});
     if (!result && result.error().code == AS_BAD_INPUT) {
+      const std::int64_t least = least_pool(*trace);
       // Rounded up, so that what is printed is enough.
       const double enough =
           std::ceil(static_cast<double>(least) * 1e4 / static_cast<double>(trace->rows)) / 1e4;
