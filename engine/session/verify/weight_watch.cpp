@@ -16,6 +16,7 @@
 #include "engine/model/fp8_blocks.h"
 #include "engine/model/numbers.h"
 #include "engine/session/verify/verifier.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -90,24 +91,15 @@ bool WeightWatch::watches(const void* data) const {
 std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int64_t bytes,
                                              std::span<const std::int64_t> parts) const {
   std::vector<std::uint64_t> hashes(parts.size());
-  auto some = [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t at = parts[to_size(i)] * kPart;
-      hashes[to_size(i)] = content_hash(data + at, to_size(std::min(kPart, bytes - at)));
-    }
-  };
   const auto count = to_count(hashes.size());
-  if (count < 8 || threads_ == nullptr || threads_->parallel_for == nullptr) {
-    some(0, count);
-    return hashes;
-  }
-  using Some = decltype(some);
-  threads_->parallel_for(
-      threads_->pool, count, 4,
-      [](void* ctx, std::int64_t begin, std::int64_t end) {
-        (*static_cast<Some*>(ctx))(begin, end);
-      },
-      &some);
+  // A few parts are not worth waking threads for.
+  cpu::parallel_for(
+      count < 8 ? nullptr : threads_, count, 4, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t at = parts[to_size(i)] * kPart;
+          hashes[to_size(i)] = content_hash(data + at, to_size(std::min(kPart, bytes - at)));
+        }
+      });
   return hashes;
 }
 
