@@ -24,11 +24,11 @@ as_tensor row_view(const as_tensor& tensor, std::int64_t row) {
 }
 
 // See RowAlone::budget_used.
-Tolerance another_order(std::int32_t dtype, std::int32_t role) {
+Tolerance another_order(std::int32_t dtype, as_op_id op) {
   Tolerance t;
   if (dtype == AS_BF16) {
     t.bf16_ulp = 2;
-    t.row_max = role == AS_ROLE_ATTENTION ? 0x1p-8 : 0x1p-10;
+    t.row_max = op == AS_OP_PAGED_ATTENTION ? 0x1p-8 : 0x1p-10;
   } else if (dtype == AS_F32) {
     t.abs = 1e-6;
     t.rel = 0x1p-18;
@@ -87,8 +87,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
   result.possible = true;
   const auto hold = [&](const as_tap_info& tap, const as_tensor& own, const as_tensor& in_batch,
                         const TapMask& mask) {
-    const Comparison c =
-        compare(own, in_batch, mask, another_order(own.dtype, as_op_role(batch.op())));
+    const Comparison c = compare(own, in_batch, mask, another_order(own.dtype, batch.op()));
     result.elements += c.elements;
     result.differing += c.figures.differing;
     if (c.figures.differing > 0 && (result.worst.empty() || c.figures.max_ulp > result.worst_ulp)) {
