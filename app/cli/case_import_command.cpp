@@ -169,6 +169,21 @@ LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp
   return totals;
 }
 
+// Runs cases with ref.sim.
+struct SimRunner {
+  Tolerances tolerances;
+  LaneRegistry registry = all_lanes();
+  cpu::ThreadPool pool{0};
+
+  Result<CaseRun> run(const OpCase& kept, bool keep_references) const {
+    auto lane = find_case_lane(registry, "ref.sim", kept.op);
+    if (!lane) return lane.error();
+    CaseRunOptions options = case_options(registry, kept.op, tolerances, pool.handle());
+    options.keep_references = keep_references;
+    return run_case(kept, *lane, options);
+  }
+};
+
 Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   if (c.model.empty()) {
     return usage_error("a capture needs --model: it says which layers there are",
@@ -193,16 +208,9 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   if (!files) return files.error();
   auto tolerances = Tolerances::load("");
   if (!tolerances) return tolerances.error();
-  const LaneRegistry registry = all_lanes();
-  const cpu::ThreadPool pool(0);
+  const SimRunner sim{std::move(*tolerances)};
   if (c.references != "none") {
-    options.judge = [&](const OpCase& kept) -> Result<CaseRun> {
-      auto lane = find_case_lane(registry, "ref.sim", kept.op);
-      if (!lane) return lane.error();
-      CaseRunOptions run = case_options(registry, kept.op, *tolerances, pool.handle());
-      run.keep_references = true;
-      return run_case(kept, *lane, run);
-    };
+    options.judge = [&](const OpCase& kept) { return sim.run(kept, true); };
   }
   auto made = import_capture(map, steps_of_dump(std::move(*files)), options, c.output);
   if (!made) return made.error();
@@ -210,7 +218,7 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
       format_bytes(static_cast<double>(made->totals.bytes)));
   for (const std::string& note : made->notes) say("  {}\n", note);
   const LeftOutTotals left_out = print_left_out(c, made->left_out);
-  const Summary summary = summarise(made->results, tolerances->drift_limit());
+  const Summary summary = summarise(made->results, sim.tolerances.drift_limit());
   const std::int64_t wrong = summary.count(Verdict::kWrong) + left_out.wrong;
   if (options.judge) {
     say("beside ref.sim on their own inputs: {} taps, {} wrong", summary.taps,
@@ -234,15 +242,11 @@ Result<std::string> guess_command(const ImportCommand& c, const ModelConfig* mod
   if (!files) return files.error();
   auto tolerances = Tolerances::load("");
   if (!tolerances) return tolerances.error();
-  const LaneRegistry registry = all_lanes();
-  const cpu::ThreadPool pool(0);
+  const SimRunner sim{std::move(*tolerances)};
   GuessOptions options;
   options.model = model;
   options.right = [&](const OpCase& kept) -> Result<bool> {
-    auto lane = find_case_lane(registry, "ref.sim", kept.op);
-    if (!lane) return lane.error();
-    const auto run =
-        run_case(kept, *lane, case_options(registry, kept.op, *tolerances, pool.handle()));
+    const auto run = sim.run(kept, false);
     if (!run) return run.error();
     return run->right();
   };
