@@ -65,12 +65,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, as_paralle
   next_.store(0, std::memory_order_relaxed);
   const std::uint64_t number = (gate_.load(std::memory_order_relaxed) >> kJobShift) + 1;
   gate_.store(number << kJobShift | kOpen);
-  if (sleepers_.load() > 0) {
-    {
-      std::lock_guard<std::mutex> lock(sleep_mutex_);
-    }
-    wake_.notify_all();
-  }
+  wake(job_);
   run_chunks();
   gate_.fetch_and(~kOpen);
   for (int spin = 0; (gate_.load(std::memory_order_acquire) & kInsideMask) != 0; ++spin) {
@@ -80,6 +75,19 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, as_paralle
       std::this_thread::yield();
     }
   }
+}
+
+// As many sleepers as have a chunk to take: waking one costs as much as a small chunk. Who is awake
+// looks for jobs by itself.
+void ThreadPool::wake(const Job& job) {
+  const int sleepers = sleepers_.load();
+  if (sleepers == 0) return;
+  const std::int64_t helpers = (job.count - 1) / job.chunk;  // the caller takes one
+  const std::int64_t awake = static_cast<std::int64_t>(workers_.size()) - sleepers;
+  if (helpers <= awake) return;
+  { std::lock_guard<std::mutex> lock(sleep_mutex_); }
+  if (helpers - awake >= sleepers) return wake_.notify_all();
+  for (std::int64_t i = awake; i < helpers; ++i) wake_.notify_one();
 }
 
 void ThreadPool::run_chunks() {

@@ -34,6 +34,7 @@ class ThreadPool {
     void* ctx = nullptr;
   };
   void work();  // of a worker thread
+  void wake(const Job& job);
   void run_chunks();
   bool join_job(std::uint64_t* seen);
 
