@@ -104,7 +104,8 @@ as_tensor tensor1(std::vector<T>& v) {
 }  // namespace
 
 Session::Session() = default;
-Session::~Session() = default;
+// References that are still looking at tensors of the step end first.
+Session::~Session() { verifier_.reset(); }
 
 Result<std::unique_ptr<Session>> Session::create(const Scenario& scenario,
                                                  const LaneRegistry& registry,
@@ -258,6 +259,7 @@ Result<void> Session::begin() {
   set_rope_tables();
   serving_->begin_step(cursor_.step);
   verifier_->begin_step(cursor_.step);
+  frame_.drop_outgrown();
   guarded([](InvariantGuard& guard) { guard.after_arrivals(); });
   judge_->begin_step(cursor_.step, *serving_);
   if (metadata_.own.empty()) {
@@ -451,7 +453,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   const bool by_device = device_ && as_op_find(id)->phase != AS_PHASE_BEFORE;
   const bool is_seen = !by_device || seen();
   if (is_seen) {
-    if (auto ok = verifier_->before(layer, params, lane); !ok) return ok;
+    const bool apart = by_device && lane == DeviceRun::kLane;
+    if (auto ok = verifier_->before(layer, params, lane, apart); !ok) return ok;
   }
   as_call call = host_call(parts_.threads);
   call.host = &host_;

@@ -472,20 +472,21 @@ Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
     const as_tensor& from = step->params.tensor(tap.offset);
     if (!present(to) || as_tensor_numel(&to) == 0 || residency_.is_constant(to.data)) continue;
     const std::int64_t size = as_dtype_size(to.dtype);
+    // In pieces that lie whole on both sides.
+    const bool whole = to.stride[0] == from.stride[0];
     const std::int64_t row = as_tensor_numel(&to) / to.shape[0];
-    if (to.stride[0] == from.stride[0]) {
-      auto ok = device_.download(to.data, from.data, tensor_bytes(to));
-      if (!ok) return ok;
-      continue;
-    }
-    for (std::int64_t t = 0; t < to.shape[0]; ++t) {
-      auto ok = device_.download(static_cast<char*>(to.data) + t * to.stride[0] * size,
-                                 static_cast<const char*>(from.data) + t * from.stride[0] * size,
-                                 to_size(row * size));
-      if (!ok) return ok;
+    for (std::int64_t t = 0; t < (whole ? 1 : to.shape[0]); ++t) {
+      char* const here = static_cast<char*>(to.data) + t * to.stride[0] * size;
+      const char* const there = static_cast<const char*>(from.data) + t * from.stride[0] * size;
+      const std::size_t bytes = whole ? tensor_bytes(to) : to_size(row * size);
+      if (tap.direction == AS_TAP_IN) {
+        residency_.inputs().add(here, there, bytes);
+      } else if (auto ok = device_.download(here, there, bytes); !ok) {
+        return ok;
+      }
     }
   }
-  return device_.synchronize();
+  return residency_.inputs().run();
 }
 
 Result<std::vector<DecodePlan::Timed>> DecodePlan::times() {

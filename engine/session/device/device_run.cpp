@@ -96,8 +96,9 @@ Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int laye
   }
   ran_.push_back({params.op(), layer});
   if (auto ok = residency_->run(function, params, seen); !ok) return ok;
-  if (seen) residency_->doubt_inputs(params);
-  return seen || params.op() == AS_OP_SAMPLE ? residency_->fetch(params) : Result<void>{};
+  if (!seen && params.op() != AS_OP_SAMPLE) return {};
+  if (auto ok = residency_->fetch(params); !ok || !seen) return ok;
+  return residency_->recheck_inputs(params);
 }
 
 Result<void> DeviceRun::gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,

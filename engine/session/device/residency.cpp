@@ -25,6 +25,7 @@ void each_block_written(const OpParams& params, const Visit& visit) {
 
 Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& parts, Slab& slab)
     : device_(std::move(device)),
+      inputs_(*device_, parts.threads),
       parts_(parts),
       slab_(slab),
       host_newer_(to_size(slab.num_blocks()), false),
@@ -275,14 +276,17 @@ void Residency::after_host_op(const OpParams& params) {
   each_block_written(params, [this](std::int64_t block) { wrote(block); });
 }
 
-void Residency::doubt_inputs(const OpParams& params) {
+Result<void> Residency::recheck_inputs(const OpParams& params) {
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind != AS_TAP_TENSOR || tap.direction != AS_TAP_IN) continue;
-    const auto it = mirrors_.find(params.tensor(tap.offset).data);
-    if (it != mirrors_.end() && it->second.device_valid) it->second.host_valid = false;
+    const as_tensor& tensor = params.tensor(tap.offset);
+    const auto it = mirrors_.find(tensor.data);
+    if (it == mirrors_.end() || !it->second.device_valid) continue;
+    inputs_.add(tensor.data, it->second.memory, tensor_bytes(tensor));
   }
+  return inputs_.run();
 }
 
 void Residency::host_wrote(const as_tensor& tensor) {

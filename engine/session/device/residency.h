@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "engine/backend/compute_device.h"
+#include "engine/session/device/input_recheck.h"
 #include "engine/session/step/op_params.h"
 #include "engine/session/step/session_parts.h"
 #include "engine/session/step/slab.h"
@@ -48,8 +49,9 @@ class Residency : public SlabMirror {
   // Brings everything the op read or wrote to the host, and the blocks of its caches.
   Result<void> fetch(const OpParams& params);
   Result<void> fetch(const as_tensor& tensor);
-  // The next fetch brings what the op read too: a faulty kernel may have changed it.
-  void doubt_inputs(const OpParams& params);
+  // Brings what an op that has run read, where it is no longer what the host has.
+  Result<void> recheck_inputs(const OpParams& params);
+  InputRecheck& inputs() { return inputs_; }
   // Host code has written this tensor.
   void host_wrote(const as_tensor& tensor);
   // last[i] = hidden[rows[i]], where the newer hidden state is.
@@ -98,6 +100,7 @@ class Residency : public SlabMirror {
   void fill_host();
 
   std::shared_ptr<ComputeDevice> device_;
+  InputRecheck inputs_;
   const SessionParts& parts_;
   Slab& slab_;
   unsigned char* device_slab_ = nullptr;

@@ -27,6 +27,12 @@ namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 
+std::size_t bytes_of(std::int32_t dtype, std::span<const std::int64_t> shape) {
+  std::size_t bytes = static_cast<std::size_t>(as_dtype_size(dtype));
+  for (std::int64_t n : shape) bytes *= static_cast<std::size_t>(n);
+  return bytes;
+}
+
 HostMemory& host_memory() {
   static HostMemory chosen{nullptr, nullptr};
   return chosen;
@@ -49,9 +55,12 @@ void Scratch::allocate(std::size_t bytes) {
   if (!memory_) throw std::bad_alloc();
 }
 
+bool Scratch::outgrown_by(std::int32_t dtype, std::span<const std::int64_t> shape) const {
+  return capacity_ > 0 && bytes_of(dtype, shape) > capacity_;
+}
+
 as_tensor Scratch::make(std::int32_t dtype, std::span<const std::int64_t> shape) {
-  std::size_t bytes = static_cast<std::size_t>(as_dtype_size(dtype));
-  for (std::int64_t n : shape) bytes *= static_cast<std::size_t>(n);
+  const std::size_t bytes = bytes_of(dtype, shape);
   if (bytes > capacity_ || capacity_ == 0) {
     const std::size_t rounded = (bytes / 64 + 1) * 64;
     capacity_ = 0;
@@ -81,6 +90,9 @@ as_tensor Frame::make(ValueId value, std::int32_t kernel_dtype,
   const bool is_float = kernel_dtype == AS_BF16 || kernel_dtype == AS_F32;
   const std::int32_t dtype = kind_ == Kind::kExact && is_float ? AS_F64 : kernel_dtype;
   Slot& made = slot(value);
+  if (made.memory.outgrown_by(dtype, shape)) {
+    outgrown_.push_back(std::exchange(made.memory, Scratch()));
+  }
   made.tensor = made.memory.make(dtype, shape);
   return made.tensor;
 }

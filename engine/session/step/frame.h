@@ -35,6 +35,8 @@ class Scratch {
     return make(dtype, std::span(shape.begin(), shape.size()));
   }
   as_tensor make_like(std::int32_t dtype, const as_tensor& shape);
+  // Whether make() would let go of what this Scratch holds.
+  bool outgrown_by(std::int32_t dtype, std::span<const std::int64_t> shape) const;
 
  private:
   struct Free {
@@ -65,6 +67,9 @@ class Frame {
   // The tensor of another value, as long as that one keeps it.
   void share(ValueId value, ValueId of) { slot(value).tensor = get(of); }
   void swap(ValueId a, ValueId b);
+  // Memory of tensors that were made anew and larger stays until this is called: somebody may be
+  // looking at the smaller ones.
+  void drop_outgrown() { outgrown_.clear(); }
 
  private:
   struct Slot {
@@ -75,6 +80,7 @@ class Frame {
 
   Kind kind_;
   std::vector<Slot> slots_;  // by value
+  std::vector<Scratch> outgrown_;
 };
 
 }  // namespace attnscope

@@ -9,7 +9,7 @@
 namespace attnscope {
 namespace {
 
-// Larger ones take as long to copy as what goes on meanwhile.
+// Larger ones take as long to copy as what goes on meanwhile: they are looked at where they are.
 constexpr std::size_t kMostCopied = std::size_t{4} << 20;
 
 // From the first element to behind the last one.
@@ -30,6 +30,21 @@ void each_tensor(const OpParams& params, const Visit& visit) {
 }
 
 }  // namespace
+
+bool writes_to(const OpParams& op, const OpParams& other) {
+  bool found = false;
+  each_tensor(op, [&](std::uint32_t, const as_tap_info& written) {
+    if (written.direction != AS_TAP_OUT) return;
+    const as_tensor& w = op.tensor(written.offset);
+    const auto* const begin = static_cast<const char*>(w.data);
+    each_tensor(other, [&](std::uint32_t, const as_tap_info& tap) {
+      const as_tensor& t = other.tensor(tap.offset);
+      const auto* const at = static_cast<const char*>(t.data);
+      found = found || (at < begin + span_of(w) && begin < at + span_of(t));
+    });
+  });
+  return found;
+}
 
 bool OpCopies::take(OpParams& params, const std::function<bool(const as_tensor&)>& is_constant) {
   std::size_t bytes = 0;

@@ -37,6 +37,9 @@ class OpCopies {
   std::vector<Scratch> memory_;  // by tap
 };
 
+// Whether an op writes to memory of a tensor that another one read or wrote.
+bool writes_to(const OpParams& op, const OpParams& other);
+
 // What the weights and tables that an op reads are found to be, and where it belongs among the
 // results of the step: before what is said of the op.
 struct WeightLook {

@@ -223,7 +223,8 @@ TapResult Verifier::rows_result(int layer, const OpParams& params, const std::st
   return result;
 }
 
-Result<void> Verifier::before(int layer, const OpParams& params, const std::string& lane) {
+Result<void> Verifier::before(int layer, const OpParams& params, const std::string& lane,
+                              bool apart) {
   if (!weights_) return {};
   bad_rows_ = false;
   const bool referred = references_ != References::kNone;
@@ -235,7 +236,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
     check_given(layer, params);
     check_rows(layer, params, lane, -1);
   }
-  if (auto ok = settle_in_place(); !ok) return ok;
+  if (auto ok = settle_in_place(params, apart); !ok) return ok;
   if (referred) poison_outputs(params, (step_number_ + layer) % 2 != 0, parts_.threads);
   return {};
 }

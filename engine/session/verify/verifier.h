@@ -57,8 +57,10 @@ class Verifier {
   // computed.
   void begin_blocks(const Serving& serving, const Slab& slab);
 
-  // layer: index among the running layers, -1 outside. lane: who runs the op.
-  Result<void> before(int layer, const OpParams& params, const std::string& lane);
+  // layer: index among the running layers, -1 outside. lane: who runs the op. apart: on memory of
+  // its own, so that of the host's only what the op is to write changes.
+  Result<void> before(int layer, const OpParams& params, const std::string& lane,
+                      bool apart = false);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
   // Waits for what the references have to say of the op before, and takes it down. Results, forced
   // and free-running params are there when it returns; a step ends with it.
@@ -174,8 +176,8 @@ class Verifier {
                                       int peer = -1);
   // The op has run: what its references say is a result when settle() returns.
   Result<void> judge(int layer, const OpParams& params, const std::string& lane);
-  // Before an op runs: what is judged on tensors of the engine.
-  Result<void> settle_in_place();
+  // Before an op runs: what is judged on tensors of the engine that it may write to.
+  Result<void> settle_in_place(const OpParams& op, bool apart);
   Result<void> settle_first();
   void drop_judging();
   // Forced references, then what they say of the taps.

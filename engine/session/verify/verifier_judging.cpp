@@ -193,9 +193,16 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
   return {};
 }
 
-Result<void> Verifier::settle_in_place() {
-  // Only the last one may be: this is asked before every op.
-  return judging_.empty() || judging_.back()->copied ? Result<void>() : settle();
+Result<void> Verifier::settle_in_place(const OpParams& op, bool apart) {
+  std::size_t waits = 0;
+  for (std::size_t i = 0; i < judging_.size(); ++i) {
+    const Judging& j = *judging_[i];
+    if (!j.copied && (!apart || writes_to(op, j.params))) waits = i + 1;
+  }
+  for (; waits > 0; --waits) {
+    if (auto ok = settle_first(); !ok) return ok;
+  }
+  return {};
 }
 
 Result<void> Verifier::settle() {
