@@ -12,11 +12,14 @@
 #include "engine/session/verify/stale_drafts.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
 #include "reference/torch_module.h"
 
 namespace attnscope {
 namespace {
+
+constexpr std::int64_t kRowsOfPart = 32;  // whose distance a thread takes at least
 
 std::vector<double> doubles_of(const as_tensor& t) {
   std::vector<double> values(to_size(as_tensor_numel(&t)));
@@ -331,9 +334,16 @@ void ModelWitness::compare_engine(const Session& session, const reference::Model
   const std::int64_t hidden = session.parts().config.hidden;
   const bool sim_runs = !sim_.hidden.empty();
   SimDrift& sim = sim_drift_[layer];
-  const auto row_off = [&](const Party& party, std::int64_t t) {
-    return distance(party.hidden[layer].data() + (rows.first + t) * hidden,
-                    model.hidden.data() + (rows.model_first + t) * hidden, hidden);
+  const auto rows_off = [&](const Party& party) {
+    std::vector<double> off(to_size(rows.count));
+    const auto look = [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t t = begin; t < end; ++t) {
+        off[to_size(t)] = distance(party.hidden[layer].data() + (rows.first + t) * hidden,
+                                   model.hidden.data() + (rows.model_first + t) * hidden, hidden);
+      }
+    };
+    cpu::parallel_for(session.parts().threads, rows.count, kRowsOfPart, look);
+    return off;
   };
   const bool chooses = !model.choices.empty() && model.choices[rows.part].entries > 0;
   const auto gap = [&](const Party& party, std::int64_t t) {
@@ -341,11 +351,14 @@ void ModelWitness::compare_engine(const Session& session, const reference::Model
     return selection_gap(model.choices[rows.part], t, s.entries.data() + (rows.first + t) * s.width,
                          s.width);
   };
-  for (std::int64_t t = 0; t < rows.count && sim_runs; ++t) {
-    sim.hidden = std::max(sim.hidden, row_off(sim_, t));
+  if (sim_runs) {
+    for (const double off : rows_off(sim_)) sim.hidden = std::max(sim.hidden, off);
     figures_.sim_drift = std::max(figures_.sim_drift, sim.hidden);
-    if (chooses) sim.gap = std::max(sim.gap, gap(sim_, t));
   }
+  for (std::int64_t t = 0; t < rows.count && sim_runs && chooses; ++t) {
+    sim.gap = std::max(sim.gap, gap(sim_, t));
+  }
+  const std::vector<double> engine_off = rows_off(engine_);
   for (std::int64_t t = 0; t < rows.count; ++t) {
     if (chooses) {
       const double off = gap(engine_, t);
@@ -362,7 +375,7 @@ void ModelWitness::compare_engine(const Session& session, const reference::Model
         return;
       }
     }
-    const double off = row_off(engine_, t);
+    const double off = engine_off[to_size(t)];
     figures_.drift = std::max(figures_.drift, off);
     if (off <= limit(sim.hidden, sim_runs)) continue;
     part(session, AS_OP_RESIDUAL, "out", static_cast<int>(layer),

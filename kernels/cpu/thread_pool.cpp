@@ -65,7 +65,7 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, as_paralle
   next_.store(0, std::memory_order_relaxed);
   const std::uint64_t number = (gate_.load(std::memory_order_relaxed) >> kJobShift) + 1;
   gate_.store(number << kJobShift | kOpen);
-  wake(job_);
+  wake(0);
   run_chunks();
   gate_.fetch_and(~kOpen);
   for (int spin = 0; (gate_.load(std::memory_order_acquire) & kInsideMask) != 0; ++spin) {
@@ -77,17 +77,16 @@ void ThreadPool::parallel_for(std::int64_t count, std::int64_t grain, as_paralle
   }
 }
 
-// As many sleepers as have a chunk to take: waking one costs as much as a small chunk. Who is awake
-// looks for jobs by itself.
-void ThreadPool::wake(const Job& job) {
-  const int sleepers = sleepers_.load();
-  if (sleepers == 0) return;
-  const std::int64_t helpers = (job.count - 1) / job.chunk;  // the caller takes one
-  const std::int64_t awake = static_cast<std::int64_t>(workers_.size()) - sleepers;
-  if (helpers <= awake) return;
+// A sleeper or two, who wake others in turn while there is a chunk for each: waking one costs as
+// much as a small chunk. Who is awake looks for jobs by itself.
+void ThreadPool::wake(std::int64_t taken) {
+  const std::int64_t sleepers = sleepers_.load();
+  const std::int64_t chunks = (job_.count - taken - 1) / job_.chunk;  // beside the next one
+  const std::int64_t awake = handle_.num_threads - 1 - sleepers;
+  const std::int64_t wanted = std::min({sleepers, chunks - awake, std::int64_t{2}});
+  if (wanted <= 0) return;
   { std::lock_guard<std::mutex> lock(sleep_mutex_); }
-  if (helpers - awake >= sleepers) return wake_.notify_all();
-  for (std::int64_t i = awake; i < helpers; ++i) wake_.notify_one();
+  for (std::int64_t i = 0; i < wanted; ++i) wake_.notify_one();
 }
 
 void ThreadPool::run_chunks() {
@@ -126,6 +125,8 @@ void ThreadPool::work() {
       sleepers_.fetch_add(1);
       wake_.wait(lock, [&] { return stop_.load() || (joined = join_job(&seen)); });
       sleepers_.fetch_sub(1);
+      lock.unlock();
+      if (joined) wake(next_.load(std::memory_order_relaxed));
     }
     if (!joined) continue;
     run_chunks();

@@ -33,8 +33,8 @@ class ThreadPool {
     as_parallel_body body = nullptr;
     void* ctx = nullptr;
   };
-  void work();  // of a worker thread
-  void wake(const Job& job);
+  void work();                    // of a worker thread
+  void wake(std::int64_t taken);  // of the job's count
   void run_chunks();
   bool join_job(std::uint64_t* seen);
 
