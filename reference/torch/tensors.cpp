@@ -8,6 +8,15 @@ namespace attnscope::reference {
 
 namespace {
 
+// Rounding takes one pass on the host and ten calls on a GPU, to where the numbers go anyway.
+constexpr std::int64_t kRoundedOnHost = 1 << 16;
+// What is as small as this goes to a GPU without waiting.
+constexpr std::int64_t kSentAsDoubles = 1 << 13;
+
+Tensor few_on_host(const Tensor& values) {
+  return values.is_cpu() || values.numel() > kRoundedOnHost ? values : values.cpu();
+}
+
 at::ScalarType type_of(std::int32_t dtype) {
   switch (dtype) {
     case AS_F64:
@@ -36,7 +45,9 @@ Tensor in_place(const as_tensor& t) {
 
 Tensor floats(const as_tensor& tensor, const char* name, Shape shape) {
   check(tensor, name, Kind::kFloat, shape);
-  return in_place(tensor).to(torch_device()).to(at::kDouble);
+  const Tensor values = in_place(tensor);
+  if (values.numel() <= kSentAsDoubles) return values.to(at::kDouble).to(torch_device());
+  return values.to(torch_device()).to(at::kDouble);
 }
 
 Tensor integers(const as_tensor& tensor, const char* name, Shape shape) {
@@ -56,16 +67,17 @@ Tensor stored_as(const Tensor& values, at::ScalarType type) {
 
 void put(const as_tensor& tensor, const Tensor& values) {
   Tensor out = in_place(tensor);
-  out.copy_(out.scalar_type() == at::kBFloat16 ? stored_as(values, at::kBFloat16) : values);
+  out.copy_(out.scalar_type() == at::kBFloat16 ? stored_as(few_on_host(values), at::kBFloat16)
+                                               : values);
 }
 
 void put_bf16(const as_tensor& tensor, const Tensor& values, const Numbers& numbers) {
-  put(tensor, tensor.dtype == AS_BF16 ? values : numbers.bf16(values));
+  put(tensor, tensor.dtype == AS_BF16 ? values : numbers.bf16(few_on_host(values)));
 }
 
 void put_rows(const as_tensor& tensor, const Tensor& which, const Tensor& values) {
   Tensor out = in_place(tensor);
-  out.index_copy_(0, which, stored_as(values, out.scalar_type()).cpu());
+  out.index_copy_(0, which, stored_as(few_on_host(values), out.scalar_type()).cpu());
 }
 
 as_tensor narrow(as_tensor tensor, int dim, std::int64_t first, std::int64_t n) {
