@@ -148,6 +148,49 @@ void add_way_back(const CommandGroup& group, Workbench& bench) {
       kBackToNames);
 }
 
+// A stop by its place in the list, counted from 1, or by its text.
+Result<std::size_t> stop_by_name(const Workbench& bench, std::string_view value, const char* id) {
+  const auto& stops = bench.stops();
+  for (std::size_t i = 0; i < stops.size(); ++i) {
+    if (value == stops[i].condition.text() || value == std::to_string(i + 1)) return i;
+  }
+  return usage_error(
+      fmt::format("{}: there is no stop '{}'", id, value.substr(0, 40)),
+      fmt::format("there are {}: a number from 1, or the text of one", stops.size()));
+}
+
+void add_stops(const CommandGroup& group, Workbench& bench) {
+  group.add(
+      "stop.add", "Stop at ..",
+      "Adds a condition that a run stops at: wrong of sparse_attention, budget > 0.5, max > 40 of "
+      "q_b_proj.y, nan, margin < 0.001, evict block 211, preempt.",
+      "", [&](std::string_view value) { return bench.add_stop(value); }, "CONDITION");
+  group.add(
+      "stop.remove", "Remove a stop ..", "Takes a condition off the list of stops.", "",
+      [&](std::string_view value) -> Result<void> {
+        const auto index = stop_by_name(bench, value, "stop.remove");
+        if (!index) return index.error();
+        bench.remove_stop(*index);
+        return {};
+      },
+      "NUMBER or CONDITION");
+  group.add(
+      "stop.switch", "Switch a stop on or off ..", "One that is off stays in the list.", "",
+      [&](std::string_view value) -> Result<void> {
+        const auto index = stop_by_name(bench, value, "stop.switch");
+        if (!index) return index.error();
+        bench.switch_stop(*index, !bench.stops()[*index].on);
+        return {};
+      },
+      "NUMBER or CONDITION");
+  group.add("run.to_stop", "Run to a stop",
+            "Runs until a stop holds of a step, and goes to what it is about.", "F9",
+            [&](std::string_view) { return bench.run_to_stop(); });
+  group.add("run.back_to_stop", "Back to a stop",
+            "Goes to the newest step before this one of which a stop holds.", "Shift+F9",
+            [&](std::string_view) { return bench.back_to_stop(); });
+}
+
 void add_setup(const CommandGroup& group, Workbench& bench) {
   group.add("session.restart", "Start over", "Opens the scenario anew, from its first step.", "",
             [&](std::string_view) -> Result<void> { return start_over(bench); });
@@ -275,6 +318,7 @@ void add_session_commands(CommandRegistry& registry, Workbench& bench) {
   add_moves(group, bench);
   add_runs(group, bench);
   add_way_back(group, bench);
+  add_stops(group, bench);
   registry.add({.id = "run.cancel",
                 .title = "Stop",
                 .group = "Session",

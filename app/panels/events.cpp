@@ -1,5 +1,5 @@
 // Events and log: what the session did, by kind, and what the app said. A click on an event goes to
-// its place and selects its request and block.
+// its place and selects its request and block. And what a run is to be stopped at.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 
 #include "app/gui/data_table.h"
 #include "app/gui/icons.h"
+#include "app/gui/text_input.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::size_t kMostRows = 5000;   // rows of the table; a session may have more events
 constexpr double kRefreshSeconds = 0.25;  // while the session runs, the table is made anew so often
-constexpr const char* kListTabs[] = {"Events", "Log"};
+constexpr const char* kListTabs[] = {"Events", "Log", "Stops"};
+constexpr const char* kListNames[] = {"events", "log", "stops"};  // in commands
 
 class EventsPanel : public Panel {
  public:
@@ -33,6 +35,9 @@ class EventsPanel : public Panel {
   void draw_events(Ui& ui);
   void draw_kinds();
   void draw_log(Ui& ui);
+  void draw_stops(Ui& ui);
+  void look_at_stops(const Ui& ui);
+  void draw_stop(Ui& ui, std::size_t index);
   void fill_events();
   void fill_log(const std::deque<Message>& messages);
 
@@ -48,6 +53,9 @@ class EventsPanel : public Panel {
   double newest_message_ = -1;
   std::size_t messages_ = 0;
   DataTable events_, log_;
+  std::string typed_, refused_;     // a stop that is being added; why it was not
+  std::vector<std::string> holds_;  // by stop: why it holds of the step that is shown; empty = not
+  std::uint64_t held_at_ = 0;       // the workbench's version that holds_ is of
 };
 
 ImU32 kind_colour(EventKind kind) {
@@ -78,18 +86,19 @@ TableCell number_cell(std::int64_t value) {
 
 void EventsPanel::register_commands(Ui& ui) {
   ui.commands.add({.id = "events.show",
-                   .title = "Events or log ..",
+                   .title = "Events, log or stops ..",
                    .group = "View",
-                   .help = "Which of its two lists the panel shows.",
+                   .help = "Which of its three lists the panel shows.",
                    .shortcut = {},
-                   .argument = "events or log",
+                   .argument = "events, log or stops",
                    .run = [this](std::string_view value) -> Result<void> {
-                     if (value != "events" && value != "log") {
+                     const auto* named = std::ranges::find(kListNames, value);
+                     if (named == std::end(kListNames)) {
                        return usage_error(
                            fmt::format("events.show: '{}' is unknown", value.substr(0, 40)),
-                           "allowed: events, log");
+                           "allowed: events, log, stops");
                      }
-                     tab_ = value == "log" ? 1 : 0;
+                     tab_ = static_cast<int>(named - std::begin(kListNames));
                      return {};
                    },
                    .in_menu = false});
@@ -126,10 +135,12 @@ void EventsPanel::register_commands(Ui& ui) {
 
 void EventsPanel::draw(Ui& ui) {
   ImGui::PushStyleVar(ImGuiStyleVar_FramePadding, ImVec2(px(8), px(2)));
-  segmented("##list", &tab_, kListTabs, 2);
+  segmented("##list", &tab_, kListTabs, 3);
   ImGui::PopStyleVar();
   if (tab_ == 1) {
     draw_log(ui);
+  } else if (tab_ == 2) {
+    draw_stops(ui);
   } else {
     draw_events(ui);
   }
@@ -249,6 +260,76 @@ void EventsPanel::draw_log(Ui& ui) {
   command_button(ui, "events.copy_log", fmt::format("{} Copy", icon::kCopy).c_str());
   fill_log(messages);
   log_.draw("##log", ImVec2(-1, -1), -1);
+}
+
+void EventsPanel::draw_stops(Ui& ui) {
+  const auto& stops = ui.bench.stops();
+  const auto on = std::ranges::count_if(stops, [](const auto& s) { return s.on; });
+  sentence(stops.empty()
+               ? "A run can be stopped at what you look for: name it below."
+               : fmt::format("{} of {} stops {} on; a run ends where one holds of a step.", on,
+                             stops.size(), on == 1 ? "is" : "are"));
+  command_button(ui, "run.back_to_stop", fmt::format("{} Back", icon::kFastBackward).c_str());
+  ImGui::SameLine(0, px(4));
+  command_button(ui, "run.to_stop", fmt::format("{} Run on", icon::kFastForward).c_str());
+  ImGui::SameLine(0, px(8));
+  ImGui::SetNextItemWidth(-1);
+  const bool added = text_input("##stop", typed_, "wrong of sparse_attention",
+                                ImGuiInputTextFlags_EnterReturnsTrue);
+  if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayNormal)) {
+    tooltip(
+        "A condition on a step, then Enter:\n"
+        "wrong of 3/wo_b.y\nbudget > 0.5\nmax > 40 of q_b_proj.y\nnan\nmargin < 0.001\n"
+        "evict block 211\npreempt request 2\nnull_read");
+  }
+  if (added) {
+    const auto ok = ui.bench.add_stop(typed_);
+    refused_ = ok ? "" : ok.error().text();
+    if (ok) typed_.clear();
+  }
+  if (!refused_.empty() && !typed_.empty()) paragraph(refused_, Verdict::kWrong);
+  look_at_stops(ui);
+  ImGui::BeginChild("##stops", ImVec2(-1, -1));
+  for (std::size_t i = 0; i < ui.bench.stops().size(); ++i) draw_stop(ui, i);
+  ImGui::EndChild();
+}
+
+// Figures of values take a while: once a picture.
+void EventsPanel::look_at_stops(const Ui& ui) {
+  if (held_at_ == ui.bench.version()) return;
+  held_at_ = ui.bench.version();
+  holds_.clear();
+  const StepSummary* step = ui.bench.summary();
+  for (const Workbench::Stop& stop : ui.bench.stops()) {
+    const auto hit = step != nullptr && stop.on
+                         ? stop.condition.find(*ui.bench.snapshot()->info, *step, ui.bench.step())
+                         : std::nullopt;
+    holds_.push_back(hit ? hit->why : std::string());
+  }
+}
+
+void EventsPanel::draw_stop(Ui& ui, std::size_t index) {
+  const Workbench::Stop& stop = ui.bench.stops()[index];
+  const std::string text = stop.condition.text();
+  ImGui::PushID(static_cast<int>(index));
+  const float right = ImGui::GetCursorPosX() + ImGui::GetContentRegionAvail().x;
+  bool on = stop.on;
+  if (ImGui::Checkbox(text.c_str(), &on)) ui.bench.switch_stop(index, on);
+  if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) {
+    tooltip(on ? "Click: it stays in the list, and no run stops at it."
+               : "Click: runs stop at it again.");
+  }
+  if (index < holds_.size() && !holds_[index].empty()) {
+    ImGui::SameLine(0, px(10));
+    coloured(theme().warn, "holds here");
+    if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) tooltip(holds_[index]);
+  }
+  const float cross = ImGui::CalcTextSize(icon::kCross).x + px(12);
+  ImGui::SameLine(right - cross);
+  const bool removed = ImGui::Button(icon::kCross);
+  if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) tooltip("Take it off the list.");
+  ImGui::PopID();
+  if (removed) ui.bench.remove_stop(index);
 }
 
 void EventsPanel::fill_log(const std::deque<Message>& messages) {

@@ -198,6 +198,7 @@ Result<void> ScenarioPanel::apply(Ui& ui) {
   }
   if (auto ok = ui.bench.check_lanes(editor_.draft().lanes); !ok) return ok;
   RunSetup setup = editor_.setup(*check.scenario);
+  setup.scenario.stops = ui.bench.scenario_stops();
   seen_ = Opened(setup);
   editor_.mark_applied(setup);
   ui.bench.open(std::move(setup), true);
@@ -211,7 +212,9 @@ Result<void> ScenarioPanel::save(Ui& ui, const std::string& path) {
   if (path.empty() && (target.empty() || is_shipped(target))) {
     return ui.commands.run("scenario.save_as");  // asks where to
   }
-  Result<ScenarioFile> written = save_draft(editor_.draft().file, editor_.path(), target);
+  ScenarioFile file = editor_.draft().file;
+  file.stops.list = ui.bench.scenario_stops();
+  Result<ScenarioFile> written = save_draft(file, editor_.path(), target);
   if (!written) return written.error();
   editor_.mark_saved(std::move(*written), target);
   ui.bench.say(Message::Kind::kInfo, "Scenario written to " + target);

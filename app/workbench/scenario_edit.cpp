@@ -23,9 +23,10 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 // Keys of the whole, of "model" and of "serving" that have fields of their own.
-constexpr std::array<std::string_view, 12> kRootFields = {
-    "version",     "name",         "model",        "hidden_states", "profile", "tensor_parallel",
-    "pool_blocks", "token_budget", "max_requests", "decode_steps",  "serving", "requests"};
+constexpr std::array<std::string_view, 13> kRootFields = {
+    "version",         "name",         "model",        "hidden_states", "profile",
+    "pool_blocks",     "token_budget", "max_requests", "decode_steps",  "serving",
+    "tensor_parallel", "requests",     "stops"};
 constexpr std::array<std::string_view, 5> kModelFields = {"preset", "config", "layers", "seed",
                                                           "sinks"};
 constexpr std::array<std::string_view, 3> kServingFields = {"prefix_caching", "profile", "policy"};
@@ -365,10 +366,26 @@ ScenarioDraft draft_of(const RunSetup& setup) {
     fill_from_scenario(scenario, draft.file);
   }
   draft.file.name = scenario.name;
+  draft.file.stops.list = scenario.stops;
   draft.lanes = setup.lanes;
   draft.references = setup.references;
   return draft;
 }
+
+namespace {
+
+void write_stops(const ScenarioFile& draft, ordered_json& root) {
+  if (draft.stops.list.empty()) return;
+  ordered_json stops = ordered_json::array();
+  for (const ScenarioStop& stop : draft.stops.list) {
+    ordered_json item = {{"when", stop.when}};
+    if (!stop.on) item["on"] = false;
+    stops.push_back(std::move(item));
+  }
+  root["stops"] = std::move(stops);
+}
+
+}  // namespace
 
 Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   DraftErrors own;
@@ -397,6 +414,7 @@ Result<std::string> draft_text(const ScenarioFile& draft, DraftErrors* errors) {
   writer.number(root, "", "decode_steps", draft.decode_steps);
   write_rest(draft.more, root);
   write_serving(draft, writer, found, root);
+  write_stops(draft, root);
   ordered_json requests = ordered_json::array();
   for (std::size_t i = 0; i < draft.requests.size(); ++i) {
     const RequestDraft& r = draft.requests[i];

@@ -52,6 +52,12 @@ struct RequestDraft {
   friend bool operator==(const RequestDraft&, const RequestDraft&) = default;
 };
 
+// They compute nothing: a file with other stops is the same one.
+struct StopsOfFile {
+  std::vector<ScenarioStop> list;
+  friend bool operator==(const StopsOfFile&, const StopsOfFile&) { return true; }
+};
+
 // What a scenario file holds.
 struct ScenarioFile {
   std::string name;          // empty = the file's
@@ -70,6 +76,7 @@ struct ScenarioFile {
   std::string serving;          // what else the object of this name holds, as JSON; empty = nothing
   std::string model_more, more;  // the same of the model and of the whole: keys without a field
   std::vector<RequestDraft> requests;
+  StopsOfFile stops;
   friend bool operator==(const ScenarioFile&, const ScenarioFile&) = default;
 };
 

@@ -122,6 +122,7 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   asked_block = -1;
   changed_at.reset();
   failure_wanted = false;
+  reached.reset();
   mailbox = std::make_shared<Mailbox>();
 }
 
@@ -134,7 +135,10 @@ Workbench::~Workbench() {
 }
 
 void Workbench::open(RunSetup setup, bool warm) {
-  if (capture_ != nullptr || !same_scenario(setup.scenario, setup_.scenario)) selection_ = {};
+  if (capture_ != nullptr || !same_scenario(setup.scenario, setup_.scenario)) {
+    selection_ = {};
+    take_stops(setup.scenario);
+  }
   setup_ = std::move(setup);
   capture_.reset();
   comparison_.reset();
@@ -183,6 +187,7 @@ Result<void> Workbench::open_capture(const std::string& path) {
   no_scenario_ = scenario ? std::nullopt : std::optional(scenario.error());
   setup_.scenario = scenario ? std::move(*scenario) : Scenario{};
   setup_.lanes = lanes_of_description(capture_->index().lanes);
+  take_stops(setup_.scenario);
   auto first = std::make_shared<Snapshot>();
   first->info = capture_->info();
   first->steps = steps;
@@ -329,6 +334,7 @@ bool Workbench::poll() {
       }
     }
   }
+  if (impl.reached && idle && snapshot_) take_reached();
   if (impl.failure_wanted && idle && snapshot_) {
     impl.failure_wanted = false;
     if (!go_to_first_failure()) {

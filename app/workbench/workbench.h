@@ -18,6 +18,7 @@
 #include "app/views/kv_stream.h"
 #include "app/views/message.h"
 #include "app/views/selection.h"
+#include "app/views/stop_condition.h"
 #include "engine/capture/capture.h"
 #include "engine/session/place.h"
 #include "engine/session/worker.h"
@@ -124,6 +125,27 @@ class Workbench {
   void first_step(), last_step();
   // Runs until it holds at the end of a step, or to the end.
   void run_until(std::string title, std::function<bool(const Session&)> predicate);
+  // ---- stops: what a run is to be stopped at
+  struct Stop {
+    StopCondition condition;
+    bool on = true;
+  };
+  // Those of the scenario at first.
+  const std::vector<Stop>& stops() const { return stops_; }
+  Result<void> add_stop(std::string_view text);
+  void remove_stop(std::size_t index);
+  void switch_stop(std::size_t index, bool on);
+  // As a scenario file has them.
+  std::vector<ScenarioStop> scenario_stops() const;
+  // Where the first of those that are on holds in a step; nothing: none does. step: known.
+  std::optional<StopHit> stop_hit(const StepSummary& step) const;
+  // Runs until one of those that are on holds of a step, or to the end, and goes there. In a
+  // capture: to the next step after the cursor's.
+  Result<void> run_to_stop();
+  // To the newest step before the cursor's of which one holds. A message says where nothing was
+  // found, and which steps could not be looked at.
+  Result<void> back_to_stop();
+
   // Earliest wrong tap of all steps known; false when none is.
   bool go_to_first_failure();
   // The newest step before the cursor's of which it holds; false when there is none.
@@ -182,6 +204,10 @@ class Workbench {
   void show_capture(const Place& place);
   void go_to_result(const TapResult& wrong);
   void land_on(const TapResult& wrong);
+  Result<void> check_stops() const;  // that one is on
+  void take_stops(const Scenario& scenario);
+  void go_to_hit(const StopHit& hit, const TapResult* result);
+  void take_reached();
   void say_read_only();
   // What runs on a thread of its own; what it returns is called by poll().
   Result<void> in_background(const char* what, std::function<std::function<void()>()> work);
@@ -201,6 +227,7 @@ class Workbench {
   std::deque<Message> messages_;
   std::string planted_;
   std::vector<std::string> lane_faults_;
+  std::vector<Stop> stops_;
   std::optional<TapResult> landing_;  // where the cursor goes, once its op has been replayed
   std::uint64_t landed_ = 0;
   std::uint64_t version_ = 0;

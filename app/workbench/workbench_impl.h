@@ -29,6 +29,14 @@ struct Workbench::Impl {
     std::optional<Error> error;
   };
 
+  // Where a run was stopped.
+  struct Reached {
+    std::mutex mutex;
+    std::optional<StopHit> hit;
+    std::optional<TapResult> result;  // of the hit, which points to none here
+    bool ended = false;               // without a hit
+  };
+
   struct Recording {
     std::string path;
     std::atomic<double> share{0};
@@ -60,6 +68,7 @@ struct Workbench::Impl {
   const char* doing = "";                         // "a capture is being saved"
   std::shared_ptr<Recording> recording;           // while one is being made
   std::shared_ptr<Asking> asking;                 // while a what-if is on its way
+  std::shared_ptr<Reached> reached;               // while a run to a stop is on its way
   Invariants invariants = default_invariants();
   PooledOf asked_pooled;
   Place pooled_at;

@@ -26,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kScenarioVersion = 1;
+constexpr std::size_t kMostStops = 64;
 constexpr std::int64_t kDefaultDecodeSteps = 20;
 constexpr std::int64_t kMostSteps = 1000000;
 constexpr std::int64_t kLargestBudget = 65536;  // activations of a step stay in memory
@@ -297,6 +298,23 @@ void read_serving_part(JsonObject& root, const nlohmann::json& parsed, Scenario&
   }
 }
 
+void read_stops(JsonObject& root, Scenario& scenario) {
+  if (!root.has("stops")) return;
+  std::vector<JsonObject> items = root.objects("stops");
+  if (items.size() > kMostStops) {
+    return root.fail("stops", fmt::format("{} of them", items.size()),
+                     fmt::format("at most {}", kMostStops));
+  }
+  for (JsonObject& item : items) {
+    ScenarioStop stop;
+    stop.when = item.text("when");
+    stop.on = item.boolean("on", true);
+    if (stop.when.empty()) item.fail("when", "is empty", "such as \"wrong\"");
+    item.finish();
+    scenario.stops.push_back(std::move(stop));
+  }
+}
+
 void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonReader& reader,
                    Scenario& scenario) {
   const std::int64_t version = root.integer("version", 1, std::numeric_limits<std::int64_t>::max());
@@ -315,6 +333,7 @@ void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonRea
   scenario.limits.max_requests =
       root.integer("max_requests", 1, kMostInScenario, scenario.limits.max_requests);
   scenario.decode_steps = root.integer("decode_steps", 0, kMostSteps, kDefaultDecodeSteps);
+  read_stops(root, scenario);
   read_model(root, scenario);
   if (reader.ok()) read_parallel(root, scenario);
   read_hidden_states(root, scenario);

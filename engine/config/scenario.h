@@ -44,6 +44,8 @@
 //                                     // over; default: all
 //       "switches": {}},              // as in workloads
 //     "decode_steps": 20,             // optional: 20; of `run` without --steps and --decode-steps
+//     "stops": [{"when": "wrong",     // optional: what the app runs to; "on": optional, true
+//                "on": true}],
 //     "requests": [
 //       {"name": "manual", "text_file": "prompts.md", "offset": 0, "tokens": 2104,
 //        "max_new_tokens": 24},
@@ -81,6 +83,14 @@ struct ScenarioRequest {
   std::int64_t priority = 0;
 };
 
+// What whoever looks at a run wants to be stopped at: a condition on a step, as text that the app
+// knows (app/views/stop_condition.h).
+struct ScenarioStop {
+  std::string when;
+  bool on = true;
+  friend bool operator==(const ScenarioStop&, const ScenarioStop&) = default;
+};
+
 struct Scenario {
   std::string name;
   std::string path;         // file it came from
@@ -97,6 +107,7 @@ struct Scenario {
   SchedulerOptions serving;  // all but the limits, the groups and the pool
   std::int64_t decode_steps = 20;
   std::vector<ScenarioRequest> requests;
+  std::vector<ScenarioStop> stops;  // compute nothing
 };
 
 // Whether the pool holds a request alone: `prompt` tokens and `fresh` new ones.

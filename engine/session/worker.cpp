@@ -210,6 +210,12 @@ void SessionWorker::post(std::string title, Command command) {
   state_->add({std::move(title), std::move(command)});
 }
 
+void SessionWorker::post_watching(std::string title, WatchingCommand command) {
+  post(std::move(title), [state = state_.get(), command = std::move(command)](Session& session) {
+    return command(session, state->recorder);
+  });
+}
+
 void SessionWorker::post_setting(std::string title, Command command) {
   state_->add({std::move(title), std::move(command), true});
 }

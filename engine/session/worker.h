@@ -41,6 +41,9 @@ class SessionWorker {
 
   // Runs after all commands before it; a new snapshot is published when it ends.
   void post(std::string title, Command command);
+  // The same of a command that looks at what was recorded of the steps so far.
+  using WatchingCommand = std::function<Result<void>(Session&, const TraceRecorder&)>;
+  void post_watching(std::string title, WatchingCommand command);
   // The same of a command that changes how the session works and computes nothing: cancel() leaves
   // it in the queue.
   void post_setting(std::string title, Command command);

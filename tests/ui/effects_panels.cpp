@@ -436,6 +436,12 @@ Effects panel_effects() {
     EXPECT_TRUE(t.shows(log_sentence(t.bench().messages())));
     t.run("events.show=events");
     EXPECT_FALSE(t.shows(log_sentence(t.bench().messages())));
+    t.run("stop.add=evict");
+    t.run("events.show=stops");
+    EXPECT_TRUE(t.shows("evict"));
+    t.run("stop.remove=evict");
+    EXPECT_TRUE(t.shows("name it below"));
+    t.run("events.show=events");
     EXPECT_FALSE(t.app->commands().run("events.show=both"));
   };
   e["events.toggle"] = [](Trial& t) {

@@ -74,6 +74,57 @@ Effects session_effects() {
     EXPECT_TRUE(t.app.said("No step before this one"));
     EXPECT_FALSE(t.app->commands().run("run.back_until=tomorrow"));
   };
+  e["stop.add"] = [](Trial& t) {
+    t.run("stop.add=budget > 0.5 of wo_b");
+    ASSERT_FALSE(t.bench().stops().empty());
+    EXPECT_EQ(t.bench().stops().back().condition.text(), "budget > 0.5 of wo_b");
+    const std::size_t count = t.bench().stops().size();
+    t.run("stop.add=budget > 0.5 of wo_b");
+    EXPECT_EQ(t.bench().stops().size(), count) << "it was there";
+    EXPECT_FALSE(t.app->commands().run("stop.add=budget of wo_b"));
+  };
+  e["stop.switch"] = [](Trial& t) {
+    t.run("stop.add=nan");
+    t.run("stop.switch=nan");
+    EXPECT_FALSE(t.bench().stops().back().on);
+    t.run(fmt::format("stop.switch={}", t.bench().stops().size()));
+    EXPECT_TRUE(t.bench().stops().back().on);
+    EXPECT_FALSE(t.app->commands().run("stop.switch=0"));
+  };
+  e["stop.remove"] = [](Trial& t) {
+    t.run("stop.add=preempt");
+    const std::size_t count = t.bench().stops().size();
+    t.run("stop.remove=preempt");
+    EXPECT_EQ(t.bench().stops().size(), count - 1);
+    EXPECT_FALSE(t.app->commands().run("stop.remove=preempt"));
+  };
+  e["run.to_stop"] = [](Trial& t) {
+    while (!t.bench().stops().empty()) t.bench().remove_stop(0);
+    EXPECT_FALSE(t.app->commands().run("run.to_stop")) << "there is none";
+    t.run("session.restart");
+    t.run("stop.add=finish request 0");
+    t.run("run.to_stop");
+    EXPECT_TRUE(t.app.said("finish, request 0"));
+    ASSERT_NE(t.bench().summary(), nullptr);
+    EXPECT_TRUE(t.bench().stop_hit(*t.bench().summary()));
+    EXPECT_FALSE(t.bench().busy());
+    t.run("stop.switch=finish request 0");
+    EXPECT_FALSE(t.app->commands().run("run.to_stop")) << "every one is off";
+  };
+  e["run.back_to_stop"] = [](Trial& t) {
+    while (!t.bench().stops().empty()) t.bench().remove_stop(0);
+    t.run("cursor.goto=7/3/wo_b");
+    t.run("stop.add=admit request 0");
+    t.run("run.back_to_stop");
+    EXPECT_EQ(t.cursor().step, 0);
+    EXPECT_EQ(t.cursor().op, AS_OP_WO_B) << "blocks are looked at from any op";
+    t.run("stop.remove=1");
+    t.run("stop.add=null_read");
+    t.run("cursor.goto=7/3/wo_b");
+    t.run("run.back_to_stop");
+    EXPECT_EQ(t.cursor().step, 7);
+    EXPECT_TRUE(t.app.said("No stop holds of a step before this one"));
+  };
   e["run.until"] = runs_to_the_end("run.until");  // eight steps are all there are
   e["run.until_end"] = runs_to_the_end("run.until_end");
   e["run.until_wrong"] = runs_to_the_end("run.until_wrong");

@@ -161,6 +161,23 @@ TEST_F(ScenarioFiles, OddTextsAndNumbersSurviveSaving) {
   }
 }
 
+TEST_F(ScenarioFiles, StopsAreKeptAndMakeNoOtherScenario) {
+  const RunSetup setup = shipped("early");
+  ScenarioFile file = draft_of(setup).file;
+  const ScenarioFile before = file;
+  file.stops.list = {{"wrong of wo_b", true}, {"evict block 3", false}};
+  EXPECT_EQ(file, before);
+  const auto written = save_draft(file, setup.scenario.path, path("stops.json"));
+  ASSERT_TRUE(written) << written.error().text();
+  const auto again = load_scenario(path("stops.json"));
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(again->stops, file.stops.list);
+  RunSetup reopened;
+  reopened.scenario = *again;
+  EXPECT_EQ(draft_of(reopened).file.stops.list, file.stops.list);
+  EXPECT_EQ(draft_of(reopened).file.more, before.more) << "they are no key without a field";
+}
+
 TEST_F(ScenarioFiles, FilesAreFoundFromTheNewPlace) {
   ASSERT_TRUE(write_text_file(path("a/mine.txt"), "of a"));
   ScenarioFile file = draft_of(shipped("early")).file;

@@ -69,6 +69,21 @@ class Scenarios : public ::testing::Test {
   json good_;
 };
 
+TEST_F(Scenarios, StopsAreTextsThatMayBeOff) {
+  good_["stops"] = json::parse(R"([{"when": "wrong"}, {"when": "evict block 3", "on": false}])");
+  const Result<Scenario> s = load_scenario(write(good_.dump()));
+  ASSERT_TRUE(s) << s.error().text();
+  const std::vector<ScenarioStop> stops = {{"wrong", true}, {"evict block 3", false}};
+  EXPECT_EQ(s->stops, stops);
+  good_["stops"][1]["when"] = "";
+  const Result<Scenario> empty = load_scenario(write(good_.dump()));
+  ASSERT_FALSE(empty);
+  EXPECT_NE(empty.error().text().find("stops[1].when: is empty"), std::string::npos)
+      << empty.error().text();
+  good_["stops"] = std::vector<json>(65, json{{"when", "wrong"}});
+  EXPECT_FALSE(load_scenario(write(good_.dump())));
+}
+
 TEST_F(Scenarios, ReadsEverything) {
   const std::string path = write("// comment\n" + good_.dump());
   const Result<Scenario> s = load_scenario(path);
