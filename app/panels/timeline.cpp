@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "app/gui/cell_texture.h"
 #include "app/gui/icons.h"
@@ -68,6 +69,7 @@ class TimelinePanel : public Panel {
   void draw_texture();
   void draw_bars(float y, float height);
   void draw_axis(const Ui& ui, float y, float height);
+  void draw_stops(const Ui& ui, float bottom);
   void draw_labels(const Ui& ui);
   void draw_cursor(const Ui& ui, float bottom);
   void draw_legend(float y, float height);
@@ -98,6 +100,8 @@ class TimelinePanel : public Panel {
   std::uint64_t sentence_version_ = 0;
   std::size_t sentence_faults_ = 0;  // that it speaks of
   std::int64_t shown_step_ = -1;     // the cursor's, brought into view when it moves
+  std::vector<std::int64_t> stops_;  // steps of which a stop holds
+  std::uint64_t stops_version_ = 0;
 
   // Of the frame.
   ImDrawList* list_ = nullptr;
@@ -291,7 +295,10 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   draw_cells();
   draw_parted(ui.bench.comparison().get());
   if (bands.bars > 0) draw_bars(cells_end + px(2), bands.bars - px(3));
-  if (bands.axis > 0) draw_axis(ui, cells_end + bands.bars, bands.axis);
+  if (bands.axis > 0) {
+    draw_axis(ui, cells_end + bands.bars, bands.axis);
+    draw_stops(ui, cells_end + bands.bars + bands.axis);
+  }
   draw_cursor(ui, cells_end + bands.bars);
   list_->PopClipRect();
   list_->PopClipRect();
@@ -530,6 +537,29 @@ void TimelinePanel::draw_axis(const Ui& ui, float y, float height) {
   list_->PushClipRect({left_ - label_, y}, {left_, y + height}, false);
   text({left_ - px(6) - text_width("step"), ty}, t.text_dim, "step");
   list_->PopClipRect();
+}
+
+// A mark below each step of which a stop holds; those that look at values are left out, as it would
+// take a while to look at them in all steps.
+void TimelinePanel::draw_stops(const Ui& ui, float bottom) {
+  if (stops_version_ != ui.bench.version()) {
+    stops_version_ = ui.bench.version();
+    stops_.clear();
+    for (const auto& step : ui.bench.snapshot()->steps) {
+      const bool holds = std::ranges::any_of(ui.bench.stops(), [&](const Workbench::Stop& stop) {
+        return stop.on && !stop.condition.needs_trace() &&
+               stop.condition.find(*ui.bench.snapshot()->info, *step, nullptr);
+      });
+      if (holds) stops_.push_back(step->step);
+    }
+  }
+  const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(4);
+  for (const std::int64_t step : stops_) {
+    const float x = x_of(step) + half;
+    if (x < left_ || x > right_) continue;
+    list_->AddTriangleFilled({x, bottom - size}, {x + size, bottom}, {x - size, bottom},
+                             theme().warn);
+  }
 }
 
 // What the colours mean, and how many taps got each verdict.
