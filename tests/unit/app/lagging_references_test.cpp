@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "app/reports/run.h"
 #include "app/wiring/wiring.h"
 #include "kernels/params/op_table.h"
+#include "tests/unit/app/host_device.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
@@ -83,6 +86,41 @@ TEST(LaggingReferences, SayTheSameOfRowsThatMoved) {
 
 TEST(LaggingReferences, SayTheSameOfALaneThatWritesToItsInput) {
   hold(small_scenario(), "mutant:inverse_rope_in_place", References::kSim, "wrong");
+}
+
+// Ops of a device whose tensors are judged where they are, while the next ones run.
+TEST(LaggingReferences, SayTheSameOfOpsTooLargeToCopy) {
+  Scenario scenario = small_scenario(1000, 2);
+  scenario.model = narrow_model({0, 2});
+  scenario.limits = {1024, 8};
+  std::vector<std::string> results[2];
+  for (const bool beside : {false, true}) {
+    LaneRegistry lanes = host_device::lanes();
+    lanes.set_references_beside(beside);
+    SessionOptions options;
+    options.references = References::kSim;
+    options.lanes = {"cuda"};
+    options.threads = 2;
+    options.references_lag = true;
+    options.device = std::make_shared<HostDevice>();
+    auto session = Session::create(scenario, lanes, options);
+    ASSERT_TRUE(session) << session.error().text();
+    while (!(*session)->finished()) {
+      const auto ok = (*session)->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+    }
+    std::int64_t largest = 0;
+    for (const StepRecord& step : (*session)->history()) {
+      for (const TapResult& r : step.results) {
+        results[beside].push_back(text_of(r));
+        EXPECT_NE(r.verdict, Verdict::kWrong) << results[beside].back();
+        largest = std::max(largest, r.elements);
+      }
+    }
+    EXPECT_GE(largest, 2 << 20) << "bf16 of 4 MB";
+  }
+  ASSERT_GT(results[0].size(), 100u);
+  EXPECT_EQ(results[1], results[0]);
 }
 
 TEST(LaggingReferences, StopWithTheSession) {
