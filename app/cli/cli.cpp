@@ -173,10 +173,12 @@ void add_lanes(CLI::App& app, Action& action) {
   lanes->callback([=, &action] { action = [=] { return lanes_command(*as_json); }; });
 }
 
-void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at) {
+void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at,
+                 bool place_may_be_absent = false) {
   command.add_option("scenario", at->scenario, "File, or a name from assets/scenarios")->required();
   add_model_options(command, std::shared_ptr<ModelChoice>(at, &at->model));
-  command.add_option("place", at->place, "STEP/LAYER/OP, such as 7/2/sparse_attention")->required();
+  command.add_option("place", at->place, "STEP/LAYER/OP, such as 7/2/sparse_attention")
+      ->required(!place_may_be_absent);
   command.add_option("--lane", at->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -185,13 +187,25 @@ void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at) {
   command.add_flag("--json", at->json, "Print as JSON");
 }
 
+void add_token_choice(CLI::App& command, TokenChoice& chosen, CLI::Option* token,
+                      const char* whose) {
+  command.add_option("--request", chosen.request, whose);
+  command
+      .add_option("--position", chosen.position,
+                  "In the place of --token: the token at this position of the request. Without a "
+                  "place: the first op that is wrong for it")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->excludes(token);
+}
+
 void add_why(CLI::App& app, Action& action) {
   auto* why = app.add_subcommand(
       "why", "Why a value came out: contributions, writes to a slot, tokens pooled into an entry");
   auto at = std::make_shared<LookAt>();
   auto command = std::make_shared<WhyCommand>();
-  add_look_at(*why, at);
-  why->add_option("--token", command->token, "Token row of the step (default: the last)");
+  add_look_at(*why, at, true);
+  auto* token =
+      why->add_option("--token", command->token, "Token row of the step (default: the last)");
   why->add_option("--head", command->head, "Head (default 0)");
   why->add_option("--dim", command->dim, "Dim, or channel of an entry (default 0)");
   why->add_option("--rows", command->rows, "Lines to print at most (default 24)")
@@ -199,7 +213,8 @@ void add_why(CLI::App& app, Action& action) {
   auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot");
   why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
       ->excludes(slot);
-  why->add_option("--request", command->request, "Whose entry (default 0)");
+  add_token_choice(*why, command->chosen, token,
+                   "Whose entry, or whose position: name or id (default 0)");
   why->add_option("--cache", command->cache,
                   "swa (the default), main, state, index or index_state; k (the default) or v of "
                   "models with dense attention");
@@ -236,11 +251,12 @@ void add_what_if(CLI::App& app, Action& action) {
       "what-if", "Re-run one op with one thing changed, and show which change removes its error");
   auto at = std::make_shared<LookAt>();
   auto command = std::make_shared<WhatIfCommand>();
-  add_look_at(*what_if, at);
+  add_look_at(*what_if, at, true);
   what_if->add_option("--with", command->with, "Lanes to try in its place (default cpu)")
       ->delimiter(',');
-  what_if->add_option("--token", command->token,
-                      "Token to compute alone (default: the worst, or the last)");
+  auto* token = what_if->add_option("--token", command->token,
+                                    "Token to compute alone (default: the worst, or the last)");
+  add_token_choice(*what_if, command->chosen, token, "Whose position: name or id (default 0)");
   auto* after = what_if->add_flag(
       "--after", command->after,
       "Also run everything after it with each change, and compare the layers' outputs");

@@ -1,7 +1,10 @@
 #include "app/cli/look_at.h"
 
+#include <fmt/format.h>
+
 #include "app/reports/what_if_run.h"
 #include "app/wiring/wiring.h"
+#include "engine/capture/capture.h"
 #include "engine/family/models.h"
 
 namespace attnscope {
@@ -25,6 +28,11 @@ Result<Scenario> scenario_of(const LookAt& at) {
 
 Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,
                                             const std::function<void(const Session&)>& after_op) {
+  if (is_capture_folder(at.scenario)) {
+    return bad_input(fmt::format("{} is a capture, and this runs a scenario", at.scenario),
+                     "name its scenario; of a capture `attnscope why CAPTURE --request R "
+                     "--position P` finds the first op that is wrong for a token");
+  }
   auto scenario = scenario_of(at);
   if (!scenario) return scenario.error();
   SessionOptions options;

@@ -20,15 +20,22 @@ struct LookAt {
   bool json = false;
 };
 
+// A token by its request (name or id) and position; position -1 = not asked for.
+struct TokenChoice {
+  std::string request = "0";
+  std::int64_t position = -1;
+  bool asked() const { return position >= 0; }
+};
+
 struct WhyCommand {
-  LookAt at;
+  LookAt at;                // place: empty = the first op that is wrong for the chosen token
   std::int64_t token = -1;  // -1 = the last of the step
+  TokenChoice chosen;       // in its place
   std::int64_t head = 0, dim = 0;
   std::int64_t slot = -1;   // every write to it; -1 = not asked
   std::string cache;        // empty = the first one of the model
-  std::int64_t entry = -1;  // tokens pooled into it; -1 = not asked
-  std::int32_t request = 0;
-  std::int64_t rows = 24;  // contributions to print, largest first
+  std::int64_t entry = -1;  // tokens pooled into it, of the chosen request; -1 = not asked
+  std::int64_t rows = 24;   // contributions to print, largest first
 };
 Result<as_status> why_command(const WhyCommand& command);
 
@@ -41,9 +48,10 @@ struct PlanCommand {
 Result<as_status> plan_command(const PlanCommand& command);
 
 struct WhatIfCommand {
-  LookAt at;
+  LookAt at;  // place: empty = the first op that is wrong for the chosen token
   std::vector<std::string> with = {"cpu"};  // lanes to try in its place
   std::int64_t token = -1;                  // to compute alone; -1 = the worst, or the last
+  TokenChoice chosen;                       // in its place
   bool after = false;                       // everything after it too
   std::vector<std::string> changes;         // .. with these alone; empty = all that apply
   bool once = false;                        // .. with that op changed alone

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "app/cli/guilty_token.h"
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/reports/report_parts.h"
@@ -9,6 +10,8 @@
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "app/workbench/palette_list.h"
+#include "engine/capture/capture.h"
 #include "engine/session/place.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/session/what_if/what_if.h"
@@ -112,6 +115,7 @@ void print_after(const std::vector<WhatIfAfter>& results, bool once) {
 // Which token to compute alone: as asked; else the one with the worst element, else the last.
 Result<std::int64_t> token_alone(const WhatIfCommand& command, const Session& session,
                                  const WhatIf& ran) {
+  if (command.chosen.asked()) return row_in_step(session, command.chosen);
   const std::int64_t last = session.metadata().num_tokens_in_step() - 1;
   if (command.token > last) {
     return bad_input(fmt::format("token {} is not there", command.token),
@@ -120,9 +124,47 @@ Result<std::int64_t> token_alone(const WhatIfCommand& command, const Session& se
   return command.token >= 0 ? command.token : token_to_run_alone(session, ran);
 }
 
+// Of a token without a place: at the first op that is wrong for it.
+Result<as_status> what_if_of_token(const WhatIfCommand& command) {
+  if (!command.chosen.asked()) {
+    return usage_error("a place is needed: STEP/LAYER/OP",
+                       "without one, --request R --position P runs the first op that is wrong for "
+                       "that token");
+  }
+  auto found = guilty_token(command.at, command.chosen);
+  if (!found) return found.error();
+  const TokenGuilt* guilt = found->guilt();
+  // Its inputs, and the lane that ran it, are not all in a capture.
+  const bool can_run = guilt != nullptr && !is_capture_folder(command.at.scenario);
+  if (!can_run) {
+    if (command.at.json) {
+      say_json(guilty_token_json(*found));
+    } else {
+      for (const std::string& line : found->lines()) say("{}\n", line);
+      if (guilt != nullptr) {
+        say("a capture cannot run it again; its scenario can, with the lane that ran it: attnscope "
+            "what-if {} {}{}\n",
+            found->scenario.empty() ? "SCENARIO" : found->scenario, place_text(guilt->place),
+            guilt->token < 0 ? std::string() : fmt::format(" --token {}", guilt->token));
+      }
+    }
+    return guilt == nullptr ? AS_OK : AS_MISMATCH;
+  }
+  WhatIfCommand there = command;
+  there.at.place = place_text(guilt->place);
+  there.chosen = {};
+  there.token = guilt->token;
+  if (!command.at.json) {
+    for (const std::string& line : found->lines()) say("{}\n", line);
+    say("\n{}\n", there.at.place);
+  }
+  return what_if_command(there);
+}
+
 }  // namespace
 
 Result<as_status> what_if_command(const WhatIfCommand& command) {
+  if (command.at.place.empty()) return what_if_of_token(command);
   const auto place = parse_place(command.at.place);
   if (!place) return place.error();
   const LaneRegistry registry = all_lanes();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/cli/guilty_token.h"
 #include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/reports/report_parts.h"
@@ -219,9 +220,29 @@ int running_layer(const Session& session, int published) {
   return it == layers.end() ? -1 : static_cast<int>(it - layers.begin());
 }
 
+// Of a token without a place: the first op that is wrong for it.
+Result<as_status> why_token(const WhyCommand& command) {
+  auto found = guilty_token(command.at, command.chosen);
+  if (!found) return found.error();
+  if (command.at.json) {
+    say_json(guilty_token_json(*found));
+  } else {
+    say("request {}, position {}: token {} of step {}\n", command.chosen.request,
+        command.chosen.position, found->blame.token(), found->blame.step());
+    for (const std::string& line : found->lines()) say("  {}\n", line);
+  }
+  return found->guilt() == nullptr ? AS_OK : AS_MISMATCH;
+}
+
 }  // namespace
 
 Result<as_status> why_command(const WhyCommand& command) {
+  if (command.at.place.empty()) {
+    if (command.slot < 0 && command.entry < 0 && command.chosen.asked()) return why_token(command);
+    return usage_error("a place is needed: STEP/LAYER/OP",
+                       "without one, --request R --position P finds the first op that is wrong for "
+                       "that token");
+  }
   const auto place = parse_place(command.at.place);
   if (!place) return place.error();
   std::optional<Result<NamedCache>> cache;
@@ -260,16 +281,22 @@ Result<as_status> why_command(const WhyCommand& command) {
     }
     return AS_OK;
   }
-  const std::int64_t token =
+  std::int64_t token =
       command.token >= 0 ? command.token : (*session)->metadata().num_tokens_in_step() - 1;
+  if (command.chosen.asked()) {
+    auto row = row_in_step(**session, command.chosen);
+    if (!row) return row.error();
+    token = *row;
+  }
   if (command.entry >= 0 && as_op_find(place->op)->role == AS_ROLE_SCORE) {
     return say_score_terms(**session, command, token, raw);
   }
   if (command.entry >= 0) {
     const int layer = running_layer(**session, place->layer);
     const bool index = read_to_select((*session)->parts().config, (*cache)->id);
-    auto tokens =
-        pooled_tokens(**session, layer, command.request, command.entry, command.dim, index);
+    auto request = request_in(**session, command.chosen.request);
+    if (!request) return request.error();
+    auto tokens = pooled_tokens(**session, layer, *request, command.entry, command.dim, index);
     if (!tokens) return tokens.error();
     json out = json::array();
     for (const PooledToken& t : *tokens) {

@@ -101,6 +101,14 @@ std::int64_t token_row_at(const StepTrace& step, const OpTrace& op, std::int64_t
   return index >= 0 && i < step.kept.size() ? step.kept[i] : -1;
 }
 
+as_tensor one_row(const as_tensor& tensor, std::int64_t row) {
+  as_tensor out = tensor;
+  out.data = static_cast<std::uint8_t*>(tensor.data) +
+             row * tensor.stride[0] * as_dtype_size(tensor.dtype);
+  out.shape[0] = 1;
+  return out;
+}
+
 std::int64_t index_of_token_row(const StepTrace& step, const OpTrace& op, std::int64_t token_row) {
   if (!after_layers(op)) return step.kept_index(token_row);
   const auto& rows = step.metadata.sample_rows;

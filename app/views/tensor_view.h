@@ -37,6 +37,8 @@ std::vector<TapAxis> axes_of(const StepTrace& step, const OpTrace& op, const Tap
 // Token row of the step for an index of a T axis, and back; -1 when there is none.
 std::int64_t token_row_at(const StepTrace& step, const OpTrace& op, std::int64_t index);
 std::int64_t index_of_token_row(const StepTrace& step, const OpTrace& op, std::int64_t token_row);
+// Row of a tap's first axis as a tensor of one row.
+as_tensor one_row(const as_tensor& tensor, std::int64_t row);
 // "2051", with more than one request in the step "1:2051" (request:position).
 std::string token_label(const StepTrace& step, std::int64_t token_row);
 // "rows 480-511 of 512 kept"; empty when all are.

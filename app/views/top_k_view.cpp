@@ -20,15 +20,6 @@ namespace {
 // NaN ranks below every number.
 double ranked(double score) { return std::isnan(score) ? -kInfinity : score; }
 
-// Row `row` of a tap whose first axis is T, as a tensor of one row.
-as_tensor one_row(const as_tensor& tensor, std::int64_t row) {
-  as_tensor out = tensor;
-  out.data = static_cast<std::uint8_t*>(tensor.data) +
-             row * tensor.stride[0] * as_dtype_size(tensor.dtype);
-  out.shape[0] = 1;
-  return out;
-}
-
 // "1 entry is", "12 entries are".
 std::string entries_are(std::int64_t n) {
   return n == 1 ? "1 entry is" : format_count(n) + " entries are";

@@ -201,6 +201,96 @@ TEST_F(LookCommands, SuggestionsForLanesKnowTheReferences) {
   fails({"case", "run", file, "--lane", "ref.exat"}, 2, {"did you mean ref.exact"});
 }
 
+// A window that starts one token late is wrong from position 127 on, and not before.
+TEST_F(LookCommands, WhyFindsTheFirstGuiltyOpOfAToken) {
+  const std::string two = write("two.json", R"({"version": 1, "name": "two", "token_budget": 128,
+      "model": {"preset": "tiny", "layers": [0, 1]}, "pool_blocks": 100, "decode_steps": 1,
+      "requests": [{"name": "a", "text_file": "manual.md", "tokens": 140, "max_new_tokens": 2},
+                   {"name": "b", "text_file": "manual.md", "tokens": 20, "max_new_tokens": 2}]})");
+  const std::string late = "swa_index=mutant:window_off_by_one";
+  const auto why = [&](const std::string& of, const char* request, int position, int code,
+                       const std::string& lane) {
+    std::vector<std::string> words = {
+        "why", of, "--request", request, "--position", std::to_string(position), "--json"};
+    if (!lane.empty()) words.insert(words.end(), {"--lane", lane});
+    const Outcome out = run(words);
+    EXPECT_EQ(out.code, code) << out.out << out.err;
+    return json::parse(out.out, nullptr, false);
+  };
+  const json right = why(two, "a", 100, 0, late);
+  EXPECT_EQ(right["own"], nullptr);
+  EXPECT_EQ(right["before"], nullptr);
+  const json wrong = why(two, "a", 130, 1, late);
+  EXPECT_EQ(wrong["step"], 1);
+  EXPECT_EQ(wrong["own"]["op"], "swa_index");
+  EXPECT_EQ(wrong["own"]["tap"], "indices");
+  EXPECT_EQ(wrong["own"]["token"], wrong["token"]);
+  EXPECT_EQ(wrong["own"]["elements"], 256);  // of its two groups
+  EXPECT_EQ(wrong["before"]["position"], 127);
+  // The other request is short of a window, its rows are right in the same steps.
+  EXPECT_EQ(why(two, "b", 20, 0, late)["own"], nullptr);
+
+  // A row that was lost is the fault of the token that owned it, and concerns those behind it.
+  const std::string lost = "q_rope_kv_insert=mutant:last_row_not_written";
+  EXPECT_EQ(why(two, "a", 127, 1, lost)["own"]["beyond"], 584);
+  const json reads = why(two, "a", 130, 1, lost);
+  EXPECT_EQ(reads["own"], nullptr);
+  EXPECT_EQ(reads["before"]["op"], "q_rope_kv_insert");
+  EXPECT_EQ(reads["before"]["position"], 127);
+
+  // Captures say the same, as far as they have values.
+  const std::string full = path("full.acap"), tables = path("tables.acap");
+  run({"record", two, "-o", full, "--level", "full", "--rows", "all", "--lane", late});
+  EXPECT_EQ(why(full, "a", 100, 0, "")["own"], nullptr);
+  EXPECT_EQ(why(full, "a", 130, 1, "")["own"], wrong["own"]);
+  run({"record", two, "-o", tables, "--lane", "sparse_attention=mutant:sink_scaled"});
+  const json step = why(tables, "0", 130, 1, "");
+  EXPECT_EQ(step["kept"], false);
+  EXPECT_EQ(step["own"]["token"], -1);
+  EXPECT_NE(step["lines"][0].get<std::string>().find("is not known"), std::string::npos);
+
+  // What-if goes there by itself.
+  const Outcome what_if = run({"what-if", two, "--request", "a", "--position", "139", "--lane",
+                               "sparse_attention=mutant:sink_scaled"});
+  EXPECT_EQ(what_if.code, 1) << what_if.err;
+  EXPECT_NE(what_if.out.find("\n1/0/sparse_attention\n"), std::string::npos) << what_if.out;
+  EXPECT_NE(what_if.out.find("goes away with: no sink"), std::string::npos) << what_if.out;
+  EXPECT_NE(what_if.out.find("token 11 alone"), std::string::npos) << what_if.out;
+  const Outcome sound = run({"what-if", two, "--request", "b", "--position", "3"});
+  EXPECT_EQ(sound.code, 0) << sound.err;
+  EXPECT_NE(sound.out.find("is right for this token"), std::string::npos) << sound.out;
+  EXPECT_NE(
+      run({"what-if", full, "--request", "a", "--position", "130"}).out.find("what-if " + two),
+      std::string::npos);
+
+  // With a place the position is one of that step.
+  const json value = parsed(
+      run({"why", two, "1/1/sparse_attention", "--request", "a", "--position", "139", "--json"}));
+  EXPECT_EQ(value["position"], 139);
+  EXPECT_EQ(value["token"], 11);
+  const char* const op = "1/1/sparse_attention";
+  fails({"why", two, op, "--request", "a", "--position", "3"}, 3,
+        {"does not compute", "128 to 139"});
+  fails({"why", two, "--request", "a", "--position", "300"}, 3, {"0 to 140"});
+  fails({"why", two, "--request", "c", "--position", "3"}, 2, {"requests: a, b"});
+  fails({"why", two, "--request", "a"}, 2, {"a place is needed", "--position"});
+  fails({"what-if", two}, 2, {"a place is needed", "--position"});
+  fails({"why", two, "--position", "3", "--token", "3"}, 2, {"--token excludes --position"});
+  fails({"why", full, op}, 3, {"is a capture", "--request"});
+}
+
+// A prefix that another request computed has its ops there.
+TEST_F(LookCommands, WhySaysWhoComputedAPrefix) {
+  const std::string shared = write("shared.json", R"({"version": 1, "name": "shared",
+      "model": {"preset": "tiny", "layers": [0]}, "pool_blocks": 200, "decode_steps": 1,
+      "token_budget": 300, "serving": {"prefix_caching": true, "profile": "M"}, "requests": [
+        {"name": "a", "text_file": "manual.md", "tokens": 300, "max_new_tokens": 4},
+        {"name": "b", "text_file": "manual.md", "tokens": 300, "max_new_tokens": 2,
+         "arrival_step": 1}]})");
+  fails({"why", shared, "--request", "b", "--position", "3"}, 3,
+        {"never computes position 3", "256 to", "another request"});
+}
+
 TEST_F(LookCommands, SweepGoesOverEveryValue) {
   const json sweep = parsed(run({"sweep", scenario_, "--vary", "prompt=30..33", "--decode-steps",
                                  "1", "--metric", "wrong,drift", "--json"}));
