@@ -51,6 +51,8 @@ Shared shared_number(std::vector<double> numbers, std::int64_t of, double slack)
   return out;
 }
 
+bool whole(double v) { return v == std::floor(v); }
+
 double largest_reference(const WrongElements& w) {
   double most = 0;
   for (const double r : w.reference) {
@@ -107,7 +109,11 @@ void ratio_and_difference(const WrongElements& w, std::vector<ErrorFinding>& out
   // Small values are left out of ratios: rounding of the dtype is a larger part of them.
   const Shared ratio = shared_number(ratios, to_count(ratios.size()), 0);
   const bool many = 4 * to_count(ratios.size()) >= w.count;
-  if (many && ratio.share >= kMost && ratio.number != 0 && std::fabs(ratio.number - 1) > kSame) {
+  const Shared plus = shared_number(differences, w.count, 1e-5 * most);
+  // Indices that are one off are near a factor of 1 too, which says nothing of them.
+  const bool by_difference = plus.share >= ratio.share && std::ranges::all_of(w.value, whole);
+  if (!by_difference && many && ratio.share >= kMost && ratio.number != 0 &&
+      std::fabs(ratio.number - 1) > kSame) {
     out.push_back(
         {"ratio",
          fmt::format("{} wrong values are {:.5g} times the right ones{}", percent(ratio.share),
@@ -115,8 +121,7 @@ void ratio_and_difference(const WrongElements& w, std::vector<ErrorFinding>& out
          ratio.share});
     return;
   }
-  const Shared plus = shared_number(differences, w.count, 1e-5 * most);
-  if (plus.share >= kMost && std::fabs(plus.number) > 1e-4 * most) {
+  if (plus.share >= kMost && std::fabs(plus.number) > (by_difference ? 0 : 1e-4 * most)) {
     out.push_back({"difference",
                    fmt::format("{} wrong values are the right ones {} {:.6g}", percent(plus.share),
                                plus.number < 0 ? "less" : "plus", std::fabs(plus.number)),

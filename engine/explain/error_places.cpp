@@ -160,8 +160,9 @@ ErrorFinding error_places(const WrongElements& wrong, const std::vector<std::str
     } else if (axis + 1 == all.size()) {
       note = stretch_note(all[axis], extent, context);
     }
-    text += fmt::format("{} {}{} {}{}", text.ends_with("wrong") ? ":" : ";", axis_word(name),
-                        plural ? "s" : "", places_text(all[axis], extent), note);
+    text += fmt::format("{} {} {}{}", text.ends_with("wrong") ? ":" : ";",
+                        plural ? axis_words(name) : axis_word(name), places_text(all[axis], extent),
+                        note);
   }
   return {"place", text, 1};
 }

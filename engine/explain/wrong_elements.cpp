@@ -31,18 +31,21 @@ WrongElements wrong_elements(const as_tensor& value, const as_tensor& reference,
   for (std::int64_t row = 0; row < rows; ++row) {
     // A tensor with one axis is one row.
     const std::int64_t first = value.rank > 1 ? row * columns / per_first : 0;
-    double largest = 0;
     for (std::int64_t c = 0; c < columns; ++c) {
       const auto i = to_size(row * columns + c);
       out.value[i] = element(value, row, c);
       out.reference[i] = element(reference, row, c);
-      if (std::isfinite(out.reference[i])) largest = std::max(largest, std::fabs(out.reference[i]));
     }
     if (mask.slots != nullptr && mask.slots[first] < 0) continue;
     if (mask.left_out != nullptr && (*mask.left_out)[to_size(first)]) continue;
     const std::int64_t valid =
         mask.lens != nullptr ? std::clamp<std::int64_t>(mask.lens[first], 0, columns) : columns;
     out.elements += valid;
+    double largest = 0;
+    for (std::int64_t c = 0; c < valid; ++c) {
+      const double reference_at = out.reference[to_size(row * columns + c)];
+      if (std::isfinite(reference_at)) largest = std::max(largest, std::fabs(reference_at));
+    }
     for (std::int64_t c = 0; c < valid; ++c) {
       const auto i = to_size(row * columns + c);
       if (element_budget(out.value[i], out.reference[i], largest, tolerance) <= 1) continue;

@@ -34,4 +34,9 @@ std::string axis_word(const std::string& axis) {
   return "column";
 }
 
+std::string axis_words(const std::string& axis) {
+  const std::string word = axis_word(axis);
+  return word.ends_with('y') ? word.substr(0, word.size() - 1) + "ies" : word + "s";
+}
+
 }  // namespace attnscope

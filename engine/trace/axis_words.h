@@ -12,5 +12,7 @@ std::vector<std::string> split_axes(std::string_view axes);
 
 // The word for a place along an axis: "head" of "H"; "column" where nothing better is known.
 std::string axis_word(const std::string& axis);
+// "entries".
+std::string axis_words(const std::string& axis);
 
 }  // namespace attnscope

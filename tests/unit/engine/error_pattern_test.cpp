@@ -99,6 +99,23 @@ TEST(ErrorPattern, DifferencesAndConstants) {
   expect_said(nan.findings(), "place", "head 3");
 }
 
+// Slots that are one too low are near a common factor as well.
+TEST(ErrorPattern, IntegersThatAreOneOff) {
+  std::vector<std::int64_t> right, value;
+  for (std::int64_t i = 0; i < 32; ++i) {
+    right.push_back(64 + i);
+    value.push_back(63 + i);
+  }
+  Tolerance rule;
+  rule.exact = true;
+  const WrongElements wrong = wrong_elements(make_tensor(value.data(), {4, 8}),
+                                             make_tensor(right.data(), {4, 8}), {}, rule);
+  const auto findings = error_pattern(wrong, {"T", "N"}, {});
+  EXPECT_EQ(kinds(findings), "difference place");
+  expect_said(findings, "difference", "the right ones less 1");
+  expect_said(findings, "place", "entries all 8");
+}
+
 TEST(ErrorPattern, ANumberOfEachRow) {
   Output o;
   o.with(
@@ -211,6 +228,20 @@ TEST(ErrorPattern, AMaskLeavesRowsOut) {
                            mask, rule)
                 .count,
             3);
+}
+
+// A bound that follows from the largest value of a row is that of the values that count.
+TEST(ErrorPattern, WhatIsBehindARowDoesNotWidenItsBounds) {
+  std::vector<double> right = {1, 1, 1e6}, value = {1.5, 1, 1e6};
+  const std::int32_t lens[] = {2};
+  Tolerance rule;
+  rule.row_max = 1e-3;
+  TapMask mask;
+  mask.lens = lens;
+  EXPECT_EQ(wrong_elements(make_tensor(value.data(), {1, 3}), make_tensor(right.data(), {1, 3}),
+                           mask, rule)
+                .count,
+            1);
 }
 
 }  // namespace error_pattern_test
