@@ -12,6 +12,7 @@
 #include <span>
 
 #include "app/text/text.h"
+#include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
 
@@ -288,6 +289,8 @@ void fill_from_scenario(const Scenario& scenario, ScenarioFile& draft) {
   if (model.sink_shift != 0) model_more["sink_shift"] = model.sink_shift;
   if (model.logit_gain != 1) model_more["logit_gain"] = model.logit_gain;
   if (model.twin_tokens) model_more["twin_tokens"] = true;
+  const Result<ModelConfig> named = preset(model.name);
+  if (named && named->index_topk != model.index_topk) model_more["index_topk"] = model.index_topk;
   if (scenario.first_block != 1) more["first_block"] = scenario.first_block;
   if (scenario.adversarial_lists) more["lists"] = "adversarial";
   draft.model_more = rest_of(model_more, {});

@@ -90,6 +90,20 @@ std::map<int, float> read_sinks(JsonObject& model) {
   return sinks;
 }
 
+// Fewer entries to select than the model has, so that a short prompt is enough to leave some out.
+void set_index_topk(JsonObject& model, std::int64_t index_topk, ModelConfig& config) {
+  bool selects = false;
+  for (int i = 0; i < config.num_layers(); ++i) selects = selects || layer_selects(config, i);
+  if (!selects) {
+    return model.fail("index_topk", "no layer that runs selects",
+                      "leave it out, or run a layer with an indexer");
+  }
+  config.index_topk = static_cast<int>(index_topk);
+  if (auto ok = validate(config); !ok) {
+    model.fail("index_topk", ok.error().message, ok.error().hint);
+  }
+}
+
 void read_model(JsonObject& root, Scenario& scenario) {
   JsonObject model = root.object("model");
   const bool has_preset = model.has("preset");
@@ -103,6 +117,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const double logit_gain = model.number("logit_gain", kLeastGain, 1 / kLeastGain, 1.0);
   const bool twin_tokens = model.boolean("twin_tokens", false);
   const bool drafts = model.integer("mtp", 0, 1, 0) != 0;
+  const std::int64_t index_topk = model.integer("index_topk", 1, 1 << 20, 0);
   model.finish();
   if (has_preset == has_config) {
     model.fail(
@@ -137,6 +152,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
       return;
     }
   }
+  if (index_topk != 0) set_index_topk(model, index_topk, *config);
   scenario.model = std::move(*config);
   const std::string profile = root.has("profile") ? root.text("profile") : "vllm";
   if (Result<void> set = set_profile(scenario.model, profile); !set) {

@@ -15,9 +15,9 @@
 //                                     // many times as large
 //               "twin_tokens": false,  // optional, of synthetic weights: bytes 128 apart have one
 //                                     // embedding, so that every choice of a token is a tie
+//               "index_topk": 64,     // optional: entries that a layer selects; the model's
 //               "mtp": 0},            // optional: 1 = the model's draft layer runs, and decode
-//               steps
-//                                     // verify what it drafts
+//                                     // steps verify what it drafts
 //     "hidden_states": "x.safetensors",  // optional: what the layers are fed, recorded elsewhere
 //     "profile": "vllm",              // optional: "vllm"; or "deepseek", then switches:
 //                                     // "vllm,q_norm=bf16" (profile_switches.h)

@@ -291,6 +291,22 @@ TEST_F(LookCommands, WhySaysWhoComputedAPrefix) {
         {"never computes position 3", "256 to", "another request"});
 }
 
+// Planted bugs of the indexer, in the scenario that the plugin guide names for it: also those that
+// nothing shows where all entries are selected.
+TEST_F(LookCommands, TheSelectiveScenarioShowsBugsOfTheIndexer) {
+  EXPECT_EQ(run({"run", "selective", "--references", "sim"}).code, 0);
+  for (const auto& [lane, op] : std::map<std::string, std::string>{
+           {"topk_takes_first", "indexer_topk"},
+           {"relu_missing", "indexer_logits"},
+           {"overlap_halves_swapped", "indexer_compress_insert"},
+       }) {
+    const Outcome bug =
+        run({"run", "selective", "--references", "sim", "--lane", op + "=mutant:" + lane});
+    EXPECT_EQ(bug.code, 1) << lane << bug.err;
+    EXPECT_NE(bug.out.find("blamed: " + op), std::string::npos) << lane << bug.out;
+  }
+}
+
 TEST_F(LookCommands, SweepGoesOverEveryValue) {
   const json sweep = parsed(run({"sweep", scenario_, "--vary", "prompt=30..33", "--decode-steps",
                                  "1", "--metric", "wrong,drift", "--json"}));

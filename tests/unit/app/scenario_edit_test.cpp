@@ -27,7 +27,8 @@ bool same(const Scenario& a, const Scenario& b) {
          a.parallel == b.parallel && a.pool_blocks == b.pool_blocks &&
          a.first_block == b.first_block && a.adversarial_lists == b.adversarial_lists &&
          a.model.sink_shift == b.model.sink_shift && a.model.sinks == b.model.sinks &&
-         a.model.logit_gain == b.model.logit_gain && a.model.twin_tokens == b.model.twin_tokens &&
+         a.model.index_topk == b.model.index_topk && a.model.logit_gain == b.model.logit_gain &&
+         a.model.twin_tokens == b.model.twin_tokens &&
          a.limits.token_budget == b.limits.token_budget &&
          a.limits.max_requests == b.limits.max_requests && a.decode_steps == b.decode_steps &&
          std::ranges::equal(a.requests, b.requests, requests);
@@ -55,7 +56,8 @@ class ScenarioFiles : public ::testing::Test {
 
 // What was saved is the same scenario, and gives the same draft again.
 TEST_F(ScenarioFiles, ShippedScenariosSurviveSaving) {
-  for (const char* name : {"default", "early", "flash", "large_scores", "high_blocks"}) {
+  for (const char* name :
+       {"default", "early", "flash", "large_scores", "high_blocks", "selective"}) {
     const RunSetup setup = shipped(name);
     const ScenarioDraft draft = draft_of(setup);
     const std::string file = path("saved.json");

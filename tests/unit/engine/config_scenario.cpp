@@ -124,6 +124,23 @@ TEST_F(Scenarios, IsReadFromTextToo) {
   EXPECT_NE(bad.error().message.find(path + ": line 1"), std::string::npos) << bad.error().message;
 }
 
+TEST_F(Scenarios, MaySelectFewerEntriesThanTheModel) {
+  json s = good_;
+  s["model"] = {{"preset", "tiny"}, {"layers", {0, 1}}, {"index_topk", 64}};
+  const Result<Scenario> r = load_scenario(write(s.dump()));
+  ASSERT_TRUE(r) << r.error().text();
+  EXPECT_EQ(r->model.index_topk, 64);
+  s["model"]["index_topk"] = 65;
+  expect_error(s, {"model.index_topk", "multiples of 64"});
+  s["model"]["index_topk"] = 0;
+  expect_error(s, {"model.index_topk", "found 0"});
+  s["model"]["index_topk"] = 64;
+  s["model"]["layers"] = {0};
+  expect_error(s, {"model.index_topk", "no layer that runs selects"});
+  s["model"].erase("index_topk");
+  EXPECT_EQ(load_scenario(write(s.dump()))->model.index_topk, 512);
+}
+
 TEST_F(Scenarios, MaySayWhereIdsBeginAndHowListsAre) {
   EXPECT_EQ(load_scenario(write(good_.dump()))->first_block, 1);
   EXPECT_FALSE(load_scenario(write(good_.dump()))->adversarial_lists);
