@@ -93,6 +93,9 @@ Result<as_status> check_plugin(const CheckPluginCommand& c) {
     options.lane = {plugin.lane().name, plugin.lane().ops[op.id]};
     options.run = case_options(registry, op, *tolerances, pool.handle());
     if (auto sim = find_case_lane(registry, "ref.sim", op)) options.reference = *sim;
+    if (plugin.on_device(op.id)) {
+      options.not_far = "its tensors lie on the GPU, where a cache of 4 GiB is not copied to";
+    }
     if (!choice.in_process) {
       options.set_poison = [&plugin](std::uint8_t byte) { plugin.set_poison(byte); };
     }

@@ -7,6 +7,7 @@
 
 #include "engine/examine/call_parts.h"
 #include "engine/examine/clause.h"
+#include "engine/examine/clause_makers.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/dtype.h"
 #include "kernels/params/op_table.h"
@@ -324,13 +325,19 @@ constexpr Clause kClauses[] = {
     {"holes", "-1 inside a list is no entry", ClauseTest::kValues, holes},
     {"behind_lens", "what stands behind a list's length is not read", ClauseTest::kValues,
      behind_lens},
+    {"unlisted_nan", "rows that no list names are not read", ClauseTest::kValues, unlisted_nan},
+    {"unread_pages", "blocks of a table that no row is read from are not read", ClauseTest::kValues,
+     unread_pages},
+    {"high_blocks", "byte offsets of pages take 64 bits", ClauseTest::kValues, high_blocks},
     {"duplicates", "a row that is listed twice counts twice", ClauseTest::kValues, duplicates},
     {"nothing_listed", "a token without an entry has the result that the contract names",
      ClauseTest::kValues, nothing_listed},
     {"large_logits", "logits of hundreds neither overflow nor vanish", ClauseTest::kValues,
      large_logits},
+    {"far_lse", "LSE of 900 and of -900 are as good as others", ClauseTest::kValues, far_lse},
     {"sinks", "sinks of any size: -inf is none, +inf takes all", ClauseTest::kValues, sinks},
     {"every_code", "every number of the format is decoded", ClauseTest::kValues, every_code},
+    {"subnormals", "subnormal codes are not 0", ClauseTest::kValues, subnormal_codes},
     {"small_scales", "scales down to the smallest", ClauseTest::kValues, small_scales},
     {"ties", "of equal scores the lowest entry wins, and 0 equals -0", ClauseTest::kExact, ties},
     {"scores_behind", "scores behind lens are not looked at", ClauseTest::kValues, scores_behind},

@@ -51,6 +51,10 @@ class Examiner {
   ClauseFinding look(const Clause& clause, const std::vector<OpCase>& ordinary) {
     ClauseFinding finding;
     finding.clause = &clause;
+    if (std::string_view(clause.id) == "high_blocks" && !options_.not_far.empty()) {
+      finding.note = options_.not_far;
+      return finding;
+    }
     for (const OpCase& call : ordinary) {
       for (Variation& variation : clause.make(call)) {
         const Shown shown = show(clause, variation.call);

@@ -18,6 +18,8 @@ struct ExamineOptions {
   CaseLane lane;       // that is examined
   CaseRunOptions run;  // guard: the CPU lane, whose outputs are what is expected
   CaseLane reference;  // has the last word where the two differ; without a function it has none
+  // Why no call may take gigabytes of address space; empty = it may.
+  std::string not_far;
   // Fills outputs with this byte before a call; null where that cannot be chosen.
   std::function<void(std::uint8_t)> set_poison;
 };

@@ -7,8 +7,11 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "engine/backend/call_op.h"
+#include "engine/model/numbers.h"
+#include "engine/opcase/checked_blocks.h"
 #include "engine/opcase/near_codes.h"
 #include "engine/opcase/reference_call.h"
 #include "engine/session/step/op_params.h"
@@ -132,29 +135,35 @@ class Judge {
   void check_cache(const CaseCall& call, const as_tap_info& tap, const StoredCache& kept,
                    const char* what) {
     const as_cache& cache = call.cache(tap);
-    const auto bytes = static_cast<std::size_t>(kept.blocks * kept.page_stride);
-    const std::vector<std::uint8_t> now(static_cast<const std::uint8_t*>(cache.data.data),
-                                        static_cast<const std::uint8_t*>(cache.data.data) + bytes);
-    // The same cache with what may be there; what may be anything is taken over.
-    std::vector<std::uint8_t> expected(bytes, 0xff);
-    as_cache other = cache;
+    const auto bytes = static_cast<std::size_t>(kept.page_stride);
+    std::vector<std::uint8_t> expected(bytes);
+    as_cache other = cache;  // one block with what may be there; what may be anything is taken over
     other.data.data = expected.data();
-    if (tap.direction == AS_TAP_IN) {
-      put_stored_rows(kept, other);
-    } else {
-      for (const std::int64_t slot : kept.slots) as_row_copy(&cache, slot, &other, slot);
-    }
-    std::size_t wrong = 0, first = bytes;
-    for (std::size_t i = 0; i < bytes; ++i) {
-      if (now[i] == expected[i]) continue;
-      first = std::min(first, i);
-      ++wrong;
-    }
+    std::size_t wrong = 0, first = 0, row = 0;
+    std::int64_t in_block = -1;
+    each_checked_block(kept, [&](std::int64_t block, std::span<const std::int64_t> slots) {
+      std::fill(expected.begin(), expected.end(), 0xff);
+      for (const std::int64_t slot : slots) {
+        const std::int64_t here = slot % kept.rows_per_block;
+        if (tap.direction == AS_TAP_IN) {
+          as_row_put(&other, here, kept.rows.data() + row * to_size(kept.row_bytes()));
+        } else {
+          as_row_copy(&cache, slot, &other, here);
+        }
+        ++row;
+      }
+      const auto* now =
+          static_cast<const std::uint8_t*>(cache.data.data) + block * kept.page_stride;
+      for (std::size_t i = 0; i < bytes; ++i) {
+        if (now[i] == expected[i]) continue;
+        if (wrong++ > 0) continue;
+        first = i;
+        in_block = block;
+      }
+    });
     if (wrong == 0) return;
-    const auto page = first / static_cast<std::size_t>(kept.page_stride);
-    out_.trespasses.push_back(
-        fmt::format("{} {}: {} bytes, the first at byte {} of block {}", what, tap.name, wrong,
-                    first % static_cast<std::size_t>(kept.page_stride), page));
+    out_.trespasses.push_back(fmt::format("{} {}: {} bytes, the first at byte {} of block {}", what,
+                                          tap.name, wrong, first, in_block));
   }
 
   Result<void> cache_output(const CaseCall& call, const as_tap_info& tap,

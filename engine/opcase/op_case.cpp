@@ -120,7 +120,14 @@ class HeapMemory : public CaseMemory {
  public:
   Result<void*> allocate(std::int64_t bytes, const char* name, bool) override {
     if (bytes > (std::int64_t{64} << 20)) {
-      if (auto ok = check_memory(bytes); !ok) return ok.error();
+      if (auto ok = check_memory(bytes); !ok) {
+        constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+        return Error{AS_NO_ENVIRONMENT,
+                     fmt::format("{} takes {:.1f} GiB of address space, which is more than this "
+                                 "machine has free memory",
+                                 name, static_cast<double>(bytes) / kGiB),
+                     "run it on a larger machine"};
+      }
     }
     memory_.push_back(nan_memory(bytes));
     if (memory_.back() == nullptr) {

@@ -19,6 +19,7 @@
 
 #include "engine/plugin/load.h"
 #include "engine/plugin/regions.h"
+#include "engine/plugin/sparse_pages.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/params/op_table.h"
 
@@ -109,11 +110,21 @@ bool map_all() {
     mapped_regions[i] = {static_cast<std::uint8_t*>(space), size, nullptr};
     std::uint8_t* first = mapped_regions[i].begin + kPluginPage;
     const int rights = region.written != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
+    mapped_regions[i].data = first + region.start;
+    if (region.sparse != 0) {
+      bool all = true;
+      each_extent(kPluginMemory, region, [&](std::int64_t from, std::int64_t to) {
+        all = all &&
+              ::mmap(first + from, static_cast<std::size_t>(to - from), rights,
+                     MAP_SHARED | MAP_FIXED, kPluginMemory, region.offset + from) != MAP_FAILED;
+      });
+      if (!all) return false;
+      continue;
+    }
     if (::mmap(first, static_cast<std::size_t>(region.pages * kPluginPage), rights,
                MAP_SHARED | MAP_FIXED, kPluginMemory, region.offset) == MAP_FAILED) {
       return false;
     }
-    mapped_regions[i].data = first + region.start;
   }
   return true;
 }

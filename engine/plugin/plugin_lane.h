@@ -62,6 +62,8 @@ class PluginLane {
   static Result<std::unique_ptr<PluginLane>> open(const PluginOptions& options);
   ~PluginLane();
 
+  // Whether its tensors lie on the GPU.
+  bool on_device(std::int32_t op) const { return on_device_[op]; }
   const Lane& lane() const { return lane_; }
   // Whether a fault ends the call with an error (a case) or the stand-in takes over (a session).
   void set_strict(bool strict) { strict_ = strict; }

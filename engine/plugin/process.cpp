@@ -14,9 +14,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "engine/model/numbers.h"
+#include "engine/opcase/checked_blocks.h"
+#include "engine/plugin/sparse_pages.h"
 #include "kernels/params/row_format.h"
 
 extern char** environ;
@@ -85,7 +89,13 @@ class PluginProcess::Memory : public PluginMemory {
     region.offset = end_;
     region.written = written ? 1 : 0;
     std::strncpy(region.name, name, sizeof(region.name) - 1);
+    region.sparse = bytes > kWholeCache ? 1 : 0;
     const std::int64_t size = region.pages * kPluginPage;
+    // What an earlier call left there.
+    if (region.sparse != 0 && end_ < size_ &&
+        ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, end_, size_ - end_) != 0) {
+      return no_environment("plugin: shared memory");
+    }
     if (end_ + size > size_) {
       if (::ftruncate(file_, end_ + size) != 0) return no_environment("plugin: shared memory");
       size_ = end_ + size;
@@ -97,6 +107,30 @@ class PluginProcess::Memory : public PluginMemory {
     end_ += size;
     add(region, static_cast<std::uint8_t*>(memory));
     return static_cast<std::uint8_t*>(memory) + region.start;
+  }
+
+  // Of sparse regions the blocks that rows lie in: filled as all memory is, then rows.
+  void fill_sparse(const CaseCall& call, const OpCase& kept) {
+    for (const as_tap_info& tap : kept.op.taps) {
+      const auto it = kept.caches.find(tap.name);
+      if (it == kept.caches.end() || is_whole(it->second)) continue;
+      const StoredCache& stored = it->second;
+      auto* const bytes = static_cast<std::uint8_t*>(call.cache(tap).data.data);
+      const bool filled = reads_tap(tap, call.params());
+      const std::uint8_t fill = filled ? 0xff : poison();
+      each_checked_block(stored, [&](std::int64_t block, std::span<const std::int64_t>) {
+        const std::int64_t first = block * stored.page_stride;
+        std::memset(bytes + first, fill, to_size(stored.page_stride));
+      });
+      // Neighbours share pages with them.
+      for (std::size_t i = 0; i < regions().size(); ++i) {
+        if (memory()[i] + regions()[i].start != bytes) continue;
+        each_extent(file_, regions()[i], [&](std::int64_t from, std::int64_t to) {
+          std::memset(memory()[i] + from, fill, to_size(to - from));
+        });
+      }
+      if (filled) put_stored_rows(stored, call.cache(tap));
+    }
   }
 
   // Names the first tensor around which something was written; empty = none.
@@ -123,6 +157,10 @@ std::string touched_text(const PluginReply& reply, const PluginRegion& region, b
   const char* how = reply.write == 1 ? "wrote" : reply.write == 0 ? "read" : "touched";
   if (on_device)
     return fmt::format("{} {}, which lies on the GPU, from the host", how, region.name);
+  if (reply.offset >= 0 && reply.offset < region.bytes && region.sparse != 0) {
+    return fmt::format("{} byte {} of {}, where no row of the call lies", how, reply.offset,
+                       region.name);
+  }
   if (reply.offset >= 0 && reply.offset < region.bytes) {
     return fmt::format("wrote to its input {} (byte {})", region.name, reply.offset);
   }
@@ -299,6 +337,7 @@ Result<double> PluginProcess::call(as_op_id op, const void* params, int threads)
   PluginMemory& memory = on_device ? static_cast<PluginMemory&>(*image_) : *memory_;
   auto call = CaseCall::make(*kept, memory);
   if (!call) return call.error();
+  if (!on_device) memory_->fill_sparse(*call, *kept);
   static thread_local PluginRequest request;
   request = {};
   request.ask = on_device ? PluginAsk::kCallOnDevice : PluginAsk::kCall;

@@ -23,7 +23,8 @@ struct PluginRegion {
   std::int64_t start;  // of the data, from the first page
   std::int64_t bytes;
   std::int32_t written;  // by the op
-  char name[36];         // of the tap
+  std::int32_t sparse;   // only pages that the file holds are there, none else may be touched
+  char name[32];         // of the tap
 };
 
 // A pointer of the params struct and the region it points to.

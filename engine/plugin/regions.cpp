@@ -4,15 +4,42 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "engine/model/numbers.h"
+#include "engine/opcase/checked_blocks.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
 
+namespace {
+
+// Bytes of a block that are no poison any more, beside those of the slots in it.
+std::int64_t stray_bytes(const as_cache& cache, const StoredCache& kept, std::int64_t block,
+                         std::span<const std::int64_t> slots, std::uint8_t poison) {
+  // Behind the last page nothing belongs to the cache.
+  const std::int64_t size = block + 1 < kept.blocks ? kept.page_stride : cache.data.shape[1];
+  const auto* bytes = static_cast<const std::uint8_t*>(cache.data.data) + block * kept.page_stride;
+  std::vector<bool> given(to_size(size), false);
+  const as_row_layout layout = as_cache_layout(&cache);
+  for (const std::int64_t slot : slots) {
+    as_row_piece piece;
+    for (std::int32_t i = 0; as_row_piece_at(&layout, &cache, slot, i, &piece) != 0; ++i) {
+      std::fill_n(given.begin() + (piece.bytes - bytes), piece.size, true);
+    }
+  }
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < size; ++i) wrong += bytes[i] != poison && !given[to_size(i)];
+  return wrong;
+}
+
+}  // namespace
+
 void PluginMemory::add(const PluginRegion& region, std::uint8_t* memory) {
-  std::memset(memory, kCanary, static_cast<std::size_t>(region.pages * kPluginPage));
-  std::memset(memory + region.start, region.written != 0 ? poison_ : 0xff, to_size(region.bytes));
+  if (region.sparse == 0) {
+    std::memset(memory, kCanary, static_cast<std::size_t>(region.pages * kPluginPage));
+    std::memset(memory + region.start, region.written != 0 ? poison_ : 0xff, to_size(region.bytes));
+  }
   regions_.push_back(region);
   memory_.push_back(memory);
 }
@@ -51,6 +78,7 @@ void point_to_device(void* params, std::span<const PluginPointer> pointers,
 }
 
 std::string spoilt(const PluginRegion& region, const std::uint8_t* all) {
+  if (region.sparse != 0) return {};
   const auto changed = [all](std::int64_t from, std::int64_t to) {
     return std::count_if(all + from, all + to, [](std::uint8_t b) { return b != kCanary; });
   };
@@ -65,33 +93,15 @@ std::string strays(const CaseCall& call, const OpCase& kept, std::uint8_t poison
   for (const as_tap_info& tap : call.op().taps) {
     const auto it = kept.caches.find(tap.name);
     if (it == kept.caches.end() || tap.direction != AS_TAP_OUT) continue;
-    const as_cache& cache = call.cache(tap);
-    const auto total = static_cast<std::size_t>((it->second.blocks - 1) * it->second.page_stride +
-                                                cache.data.shape[1]);
-    const auto* bytes = static_cast<const std::uint8_t*>(cache.data.data);
-    // Bytes of given rows, by address; what is left must be as it was.
-    std::vector<bool> given(total, false);
-    const auto mark = [&](const std::uint8_t* from, std::int64_t count) {
-      const auto first = static_cast<std::size_t>(from - bytes);
-      std::fill_n(given.begin() + static_cast<std::ptrdiff_t>(first), count, true);
-    };
-    const as_row_layout layout = as_cache_layout(&cache);
-    for (const std::int64_t slot : it->second.slots) {
-      as_row_piece piece;
-      for (std::int32_t i = 0; as_row_piece_at(&layout, &cache, slot, i, &piece) != 0; ++i) {
-        mark(piece.bytes, piece.size);
-      }
-    }
-    std::int64_t wrong = 0, block = -1;
-    for (std::size_t i = 0; i < total; ++i) {
-      if (bytes[i] == poison || given[i]) continue;
-      if (wrong++ == 0) {
-        block = static_cast<std::int64_t>(i) / it->second.page_stride;
-      }
-    }
+    std::int64_t wrong = 0, first = -1;
+    each_checked_block(it->second, [&](std::int64_t block, std::span<const std::int64_t> slots) {
+      const std::int64_t before = wrong;
+      wrong += stray_bytes(call.cache(tap), it->second, block, slots, poison);
+      if (first < 0 && wrong > before) first = block;
+    });
     if (wrong > 0) {
       return fmt::format("wrote {} bytes of {} beside the rows it was given, the first in block {}",
-                         wrong, tap.name, block);
+                         wrong, tap.name, first);
     }
   }
   return {};

@@ -4,11 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "app/wiring/case_lane.h"
 #include "app/wiring/plugins.h"
+#include "app/wiring/wiring.h"
+#include "kernels/cpu/thread_pool.h"
+#include "kernels/layout/records.h"
+#include "kernels/params/indexer_params.h"
+#include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -43,9 +50,9 @@ TEST_F(ExamineTest, TheExampleKeepsEveryClauseThatReachesIt) {
   const Outcome out = run({"plugin", "check", library("example"), "--json"});
   EXPECT_EQ(out.code, 0) << out.out << out.err;
   for (const char* clause :
-       {"ordinary", "page_ends", "holes", "behind_lens", "duplicates", "nothing_listed",
-        "large_logits", "sinks", "every_code", "small_scales", "strides", "nan_neighbours", "alone",
-        "poison", "twice"}) {
+       {"ordinary", "page_ends", "holes", "behind_lens", "unlisted_nan", "high_blocks",
+        "duplicates", "nothing_listed", "large_logits", "far_lse", "sinks", "every_code",
+        "subnormals", "small_scales", "strides", "nan_neighbours", "alone", "poison", "twice"}) {
     EXPECT_EQ(verdict(out, "sparse_attention", clause), "kept") << clause << out.out;
   }
   EXPECT_EQ(verdict(out, "sparse_attention", "ties"), "not reached");
@@ -90,6 +97,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Careless{"POISON", "sparse_attention", "poison", false},
                     Careless{"TWICE", "sparse_attention", "twice", false},
                     Careless{"PAGE_ENDS", "sparse_attention", "page_ends", false},
+                    Careless{"FAR_LSE", "sparse_attention", "far_lse", false},
+                    Careless{"UNLISTED_NAN", "sparse_attention", "unlisted_nan", false},
+                    Careless{"SUBNORMALS", "sparse_attention", "subnormals", false},
+                    Careless{"HIGH_BLOCKS", "sparse_attention", "high_blocks", false},
                     Careless{"TIES", "indexer_topk", "ties", false},
                     Careless{"SCORES_BEHIND", "indexer_topk", "scores_behind", true},
                     Careless{"NOTHING_WRITTEN", "compressor_state", "nothing_written", false}),
@@ -109,6 +120,55 @@ TEST_F(ExamineTest, AKeptCaseRunsAndIsWrongAgain) {
       1);
   const Outcome shown = run({"case", "show", file});
   EXPECT_NE(shown.out.find("q              bf16  [1,8,512]"), std::string::npos) << shown.out;
+}
+
+// Of 4 GiB the pages that rows lie in are there, and any other one ends the call.
+TEST_F(ExamineTest, ARowThatIsNotThereIsNamed) {
+  const Outcome out = run(
+      {"plugin", "check", library("careless_HIGH_BLOCKS"), "--op", "sparse_attention", "--json"});
+  const std::string note = finding(out, "sparse_attention", "high_blocks").value("note", "");
+  EXPECT_NE(note.find("it read byte"), std::string::npos) << note;
+  EXPECT_NE(note.find("of cache, where no row of the call lies"), std::string::npos) << note;
+}
+
+// The CPU lane, and then a look at every page of the block table.
+std::int32_t looks_at_every_page(const void* params, const as_call* call, as_error* error) {
+  static const LaneRegistry lanes = all_lanes();
+  const std::int32_t status = lanes.find("cpu")->ops[AS_OP_INDEXER_LOGITS](params, call, error);
+  const auto& p = *static_cast<const as_indexer_logits_params*>(params);
+  for (std::int64_t r = 0; status == AS_OK && r < p.table.shape[0]; ++r) {
+    for (std::int64_t c = 0; c < p.table.shape[1]; ++c) {
+      const std::int64_t slot =
+          std::int64_t{*at<std::int32_t>(p.table, r, c)} * p.cache.rows_per_block;
+      float scale = 0;
+      std::memcpy(&scale, as_cache_row(&p.cache, slot).scales, sizeof(scale));
+      *at<float>(p.logits, 0, 0) += 0 * scale;  // NaN stays NaN
+    }
+  }
+  return status;
+}
+
+TEST_F(ExamineTest, PagesOfATableThatHoldNoRowAreNotLookedAt) {
+  auto tolerances = Tolerances::load();
+  ASSERT_TRUE(tolerances);
+  const LaneRegistry registry = all_lanes();
+  const cpu::ThreadPool pool(2);
+  const CaseOp op = *find_case_op(AS_OP_INDEXER_LOGITS);
+  const auto verdict_of = [&](as_op_fn function, const char* clause) {
+    ExamineOptions options;
+    options.lane = {"tested", function};
+    options.run = case_options(registry, op, *tolerances, pool.handle());
+    options.reference = *find_case_lane(registry, "ref.sim", op);
+    auto findings = examine(AS_OP_INDEXER_LOGITS, options);
+    EXPECT_TRUE(findings);
+    for (const ClauseFinding& f : *findings) {
+      if (std::string(f.clause->id) == clause) return f.verdict;
+    }
+    return ClauseVerdict::kNotReached;
+  };
+  const as_op_fn cpu = registry.find("cpu")->ops[AS_OP_INDEXER_LOGITS];
+  EXPECT_EQ(verdict_of(cpu, "unread_pages"), ClauseVerdict::kKept);
+  EXPECT_EQ(verdict_of(looks_at_every_page, "unread_pages"), ClauseVerdict::kBroken);
 }
 
 // What a plugin says it cannot do is no broken promise; a crash is.

@@ -21,6 +21,10 @@
 #define SCORES_BEHIND 15
 #define NOTHING_WRITTEN 16
 #define PAGE_ENDS 17
+#define FAR_LSE 18
+#define UNLISTED_NAN 19
+#define SUBNORMALS 20
+#define HIGH_BLOCKS 21
 
 /* ---- sparse_attention */
 
@@ -54,7 +58,7 @@ static void misread(as_tensor* list, as_tensor* lens) {
   }
 }
 
-#if FAULT == EVERY_CODE || FAULT == SMALL_SCALES
+#if FAULT == EVERY_CODE || FAULT == SMALL_SCALES || FAULT == SUBNORMALS
 /* A copy of a cache whose listed rows are decoded wrongly. */
 static void misdecode(as_cache* cache, const as_tensor* list, const as_tensor* lens) {
   const size_t bytes = (size_t)(cache->data.shape[0] * cache->data.stride[0]);
@@ -71,6 +75,11 @@ static void misdecode(as_cache* cache, const as_tensor* list, const as_tensor* l
       for (i = 0; i < AS_NOPE_DIM; ++i) {
         unsigned char* code = (unsigned char*)(uintptr_t)row.payload + i;
         if ((*code & 0x7f) == 0x7e) *code = (unsigned char)(*code - 16); /* 448 is NaN, almost */
+      }
+#elif FAULT == SUBNORMALS
+      for (i = 0; i < AS_NOPE_DIM; ++i) {
+        unsigned char* code = (unsigned char*)(uintptr_t)row.payload + i;
+        if ((*code & 0x78) == 0) *code = (unsigned char)(*code & 0x80);
       }
 #else
       for (i = 0; i < AS_NOPE_DIM / AS_QUANT_BLOCK; ++i) {
@@ -93,6 +102,20 @@ static void spoil(const as_sparse_attention_params* p, int64_t t, int64_t h, flo
   if (*lse == INFINITY) *lse = -INFINITY;
 #elif FAULT == LARGE_LOGITS
   if (*lse > 88.7f && *lse < INFINITY) *lse = INFINITY; /* as a sum of e^x in fp32 */
+#elif FAULT == FAR_LSE
+  if (*lse < -800 && *lse > -INFINITY) *lse = -INFINITY; /* e^-800 is 0 */
+#elif FAULT == UNLISTED_NAN
+  {
+    /* Weight 0, it thinks, does away with any row. */
+    int64_t k;
+    for (k = i32_at(&p->topk_length, t, 0); k < p->indices.shape[1]; ++k) {
+      const int32_t slot = i32_at(&p->indices, t, k);
+      if (slot >= p->cache.rows_per_block &&
+          (as_cache_row(&p->cache, slot).payload[0] & 0x7f) == 0x7f) {
+        *lse = NAN;
+      }
+    }
+  }
 #elif FAULT == SINKS
   if (((const float*)p->sinks.data)[h * p->sinks.stride[0]] == INFINITY) {
     *bf16_at(&p->o, t, h, 0) = 0x7fc0;
@@ -122,8 +145,13 @@ static int32_t careless_attention(const void* params, const as_call* call, as_er
     }
   }
   misread(&p.indices, &p.topk_length);
-#if FAULT == EVERY_CODE || FAULT == SMALL_SCALES
+#if FAULT == EVERY_CODE || FAULT == SMALL_SCALES || FAULT == SUBNORMALS
   misdecode(&p.cache, &p.indices, &p.topk_length);
+#elif FAULT == HIGH_BLOCKS
+  /* As if byte offsets had 32 bits. */
+  if (p.cache.data.shape[0] * p.cache.data.stride[0] > (int64_t)1 << 32) {
+    p.cache.data.data = (char*)p.cache.data.data - ((int64_t)1 << 32);
+  }
 #elif FAULT == STRIDES
   p.q.stride[0] = heads * p.q.shape[2];
 #endif
@@ -132,7 +160,9 @@ static int32_t careless_attention(const void* params, const as_call* call, as_er
     for (h = 0; h < heads; ++h) spoil(given, t, h, before[t * heads + h]);
   }
   free(p.indices.data);
-  if (p.cache.data.data != given->cache.data.data) free(p.cache.data.data);
+#if FAULT == EVERY_CODE || FAULT == SMALL_SCALES || FAULT == SUBNORMALS
+  free(p.cache.data.data);
+#endif
   free(before);
   return status;
 }
