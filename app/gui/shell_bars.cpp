@@ -272,7 +272,7 @@ void Shell::draw_status_bar() {
       text = fmt::format("{}  recording {}  {:.0f} %, Escape stops it", icon::kSpinner,
                          recording->second, 100 * recording->first);
     } else if (const auto asking = bench.asking()) {
-      text = fmt::format("{}  what if, on the way to {}  {:.0f} %, Escape stops it", icon::kSpinner,
+      text = fmt::format("{}  on the way to {}  {:.0f} %, Escape stops it", icon::kSpinner,
                          format_place(asking->second), 100 * asking->first);
     } else if (bench.busy()) {
       text = fmt::format("{}  starting", icon::kSpinner);

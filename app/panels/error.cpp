@@ -12,6 +12,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
+#include "app/reports/causes_run.h"
 #include "app/text/format.h"
 #include "app/views/bytes_view.h"
 #include "app/views/error_view.h"
@@ -71,8 +72,8 @@ class ErrorPanel : public Panel {
   std::string row_tip(const OpError& row) const;
   void fill_results(const OpTrace& op);
   void draw_results(Ui& ui, const OpTrace& op);
-  void draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace& op,
-                    const TapResult& result);
+  void draw_pattern(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& result);
+  static void draw_causes(Ui& ui, const OpTrace& op);
   void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& compared);
   void draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const;
   Result<void> show_difference(Workbench& bench, CommandRegistry& commands) const;
@@ -141,6 +142,20 @@ void ErrorPanel::register_commands(Ui& ui) {
                         &commands](std::string_view) { return show_difference(bench, commands); },
                 .enabled = [&bench] { return bench.op() && !bench.op()->results.empty(); },
                 .why_disabled = "no tap of the op under the cursor was compared"});
+  commands.add({.id = "error.causes",
+                .title = "Which mistake gives this?",
+                .group = "Why",
+                .help =
+                    "Runs the op under the cursor with each well-known mistake in it, beside the "
+                    "session, and names those that give the same output; Escape stops it.",
+                .shortcut = "",
+                .argument = "",
+                .run = [&ui](std::string_view) -> Result<void> {
+                  if (auto ok = ui.bench.ask_causes(); !ok) return ok;
+                  return ui.commands.run("panel.error");
+                },
+                .enabled = [&bench] { return bench.op() && bench.op()->worst == Verdict::kWrong; },
+                .why_disabled = "the op under the cursor is not wrong"});
 }
 
 // The selected tap's result, else the one that used most of its budget.
@@ -462,7 +477,7 @@ void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& r
 }
 
 // What the wrong elements have in common.
-void ErrorPanel::draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace& op,
+void ErrorPanel::draw_pattern(Ui& ui, const StepTrace& step, const OpTrace& op,
                               const TapResult& result) {
   auto known = patterns_.find(&result);
   if (known == patterns_.end()) {
@@ -471,6 +486,27 @@ void ErrorPanel::draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace
   }
   for (const ErrorFinding& finding : known->second) {
     field("pattern", finding.sentence);
+  }
+  if (result.verdict == Verdict::kWrong) draw_causes(ui, op);
+}
+
+// Known mistakes that give the same output.
+void ErrorPanel::draw_causes(Ui& ui, const OpTrace& op) {
+  const auto& causes = ui.bench.causes();
+  if (causes != nullptr && causes->place == op.place) {
+    for (const std::string& line : causes->why.causes()) field("cause", line);
+    return;
+  }
+  if (const auto asking = ui.bench.asking()) {
+    dim(fmt::format("On the way to {}: {:.0f} %.", format_place(asking->second),
+                    100 * asking->first));
+  } else if (as_op_has(op.place.op, AS_BY_ENGINE) == 0) {
+    if (ImGui::Button("Which mistake gives this?###causes")) ui.run("error.causes");
+    if (ImGui::IsItemHovered()) {
+      tooltip(
+          "Runs the op on the same inputs with each well-known mistake in it, and names those that "
+          "give this output. A mistake that does need not be the one that was made.");
+    }
   }
 }
 

@@ -28,17 +28,18 @@ Result<std::unique_ptr<Session>> run_to_op(const Scenario& scenario, const LaneR
   return bad_input(fmt::format("{} was not reached", format_place(place)), "name an earlier step");
 }
 
-Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& registry,
-                            SessionOptions options, const LanesFrom& later, const Place& place,
-                            const std::function<bool(double)>& progress) {
+Result<std::unique_ptr<Session>> run_beside(const Scenario& scenario, const LaneRegistry& registry,
+                                            SessionOptions options, const LanesFrom& later,
+                                            const Place& place,
+                                            const std::function<bool(double)>& progress,
+                                            const std::function<void(Session&)>& after_op) {
   options.references = References::kSim;
   options.rewind_every = 0;
   if (later.step == 0) options.lanes = later.lanes;
-  UnquantisedRows unquantised(place.layer);
   bool given_up = false;
   Result<void> changed;
   auto session = run_to_op(scenario, registry, options, place, [&](Session& s) {
-    unquantised.op_done(s);
+    if (after_op) after_op(s);
     const Cursor& next = s.cursor();
     const bool step_begins = next.layer < 0 && next.op == 0 && !next.after_layers;
     if (step_begins && next.step > 0 && next.step == later.step) {
@@ -48,9 +49,19 @@ Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& regist
     given_up = !changed || !progress(static_cast<double>(last_place(s).step) / steps);
     return !given_up;
   });
-  if (!session) return session.error();
+  if (!session) return session;
   if (!changed) return changed.error();
   if (given_up) return Error{};
+  return session;
+}
+
+Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& registry,
+                            SessionOptions options, const LanesFrom& later, const Place& place,
+                            const std::function<bool(double)>& progress) {
+  UnquantisedRows unquantised(place.layer);
+  auto session = run_beside(scenario, registry, std::move(options), later, place, progress,
+                            [&](Session& s) { unquantised.op_done(s); });
+  if (!session) return session.error();
   WhatIfOf out;
   out.place = place;
   out.lane = (*session)->lanes().lane(place.op);

@@ -19,6 +19,12 @@ Result<std::unique_ptr<Session>> run_to_op(const Scenario& scenario, const LaneR
                                            const SessionOptions& options, const Place& place,
                                            const std::function<bool(Session&)>& after_op);
 
+// Lanes that a session got on its way.
+struct LanesFrom {
+  std::int64_t step = -1;  // -1: none
+  std::vector<std::string> lanes;
+};
+
 struct WhatIfOf {
   Place place;
   std::string lane;  // that ran the op
@@ -27,11 +33,14 @@ struct WhatIfOf {
   RowAlone alone;  // the token with the worst element, or the last
 };
 
-// Lanes that a session got on its way.
-struct LanesFrom {
-  std::int64_t step = -1;  // -1: none
-  std::vector<std::string> lanes;
-};
+// The same with the lanes that a session got on its way. options.references is not asked: it runs
+// ref.sim. progress: share of the way; false gives up, and the result is an error without text
+// then.
+Result<std::unique_ptr<Session>> run_beside(const Scenario& scenario, const LaneRegistry& registry,
+                                            SessionOptions options, const LanesFrom& later,
+                                            const Place& place,
+                                            const std::function<bool(double)>& progress,
+                                            const std::function<void(Session&)>& after_op);
 
 // options.references is not asked: it needs ref.sim. progress: share of the way; false gives up,
 // and the result is an error without text then.

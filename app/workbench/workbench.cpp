@@ -144,6 +144,7 @@ void Workbench::open(RunSetup setup, bool warm) {
   comparison_.reset();
   no_scenario_.reset();
   what_if_.reset();
+  causes_.reset();
   if (impl_->asking) impl_->asking->cancelled = true;
   planted_.clear();
   lane_faults_.clear();
@@ -177,6 +178,7 @@ Result<void> Workbench::open_capture(const std::string& path) {
   capture_ = std::move(*capture);
   comparison_.reset();
   what_if_.reset();
+  causes_.reset();
   if (impl_->asking) impl_->asking->cancelled = true;
   planted_.clear();
   lane_faults_.clear();

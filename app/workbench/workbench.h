@@ -28,6 +28,8 @@ namespace attnscope {
 struct PooledOf;      // pooled_tokens.h
 struct PooledTokens;  // pooled_tokens.h
 struct WhatIfOf;      // what_if_run.h
+struct LanesFrom;     // likewise
+struct CausesOf;      // causes_run.h
 
 // How a scenario is run; edits are applied as a whole.
 struct RunSetup {
@@ -86,6 +88,10 @@ class Workbench {
   Result<void> ask_what_if();
   // What the last one gave; null before, and when another scenario was opened.
   const std::shared_ptr<const WhatIfOf>& what_if() const { return what_if_; }
+  // Known mistakes tried on the op under the cursor: of a session likewise, of a capture as far as
+  // it keeps the op's inputs.
+  Result<void> ask_causes();
+  const std::shared_ptr<const CausesOf>& causes() const { return causes_; }
   // The op that is on its way there and the share done; nothing when none is.
   std::optional<std::pair<double, Place>> asking() const;
   // Reads a stream of cache events on a thread of its own; a message says how it went. The session
@@ -211,6 +217,11 @@ class Workbench {
   void say_read_only();
   // What runs on a thread of its own; what it returns is called by poll().
   Result<void> in_background(const char* what, std::function<std::function<void()>()> work);
+  // The same of what the op under the cursor is asked; progress is false once it was stopped.
+  Result<void> ask_beside(
+      const char* what,
+      std::function<std::function<void()>(const std::function<bool(double)>& progress)> work);
+  LanesFrom lanes_from() const;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -221,6 +232,7 @@ class Workbench {
   std::shared_ptr<const RunPair> comparison_;
   std::shared_ptr<const KvStream> events_;
   std::shared_ptr<const WhatIfOf> what_if_;
+  std::shared_ptr<const CausesOf> causes_;
   Place cursor_{-1, -1, AS_OP_SCHEDULE};
   std::optional<Place> target_;
   Selection selection_;

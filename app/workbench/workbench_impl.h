@@ -67,7 +67,7 @@ struct Workbench::Impl {
   std::future<std::function<void()>> background;  // its result is called on the caller's thread
   const char* doing = "";                         // "a capture is being saved"
   std::shared_ptr<Recording> recording;           // while one is being made
-  std::shared_ptr<Asking> asking;                 // while a what-if is on its way
+  std::shared_ptr<Asking> asking;                 // while an op is asked something
   std::shared_ptr<Reached> reached;               // while a run to a stop is on its way
   Invariants invariants = default_invariants();
   PooledOf asked_pooled;

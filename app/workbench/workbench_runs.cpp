@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "app/reports/capture_record.h"
+#include "app/reports/causes_run.h"
 #include "app/reports/report_parts.h"
 #include "app/reports/what_if_run.h"
 #include "app/text/format.h"
@@ -113,6 +114,41 @@ std::optional<std::pair<double, std::string>> Workbench::recording() const {
   return std::pair(impl_->recording->share.load(), impl_->recording->path);
 }
 
+Result<void> Workbench::ask_beside(
+    const char* what,
+    std::function<std::function<void()>(const std::function<bool(double)>& progress)> work) {
+  auto state = std::make_shared<Impl::Asking>();
+  state->place = cursor_;
+  auto begun =
+      in_background(what,
+                    [this, what, state, work = std::move(work),
+                     changed = impl_->options.on_change]() -> std::function<void()> {
+                      auto last = Clock::now();
+                      auto done = work([&](double share) {
+                        state->share = share;
+                        if (changed && Clock::now() - last > std::chrono::milliseconds(100)) {
+                          last = Clock::now();
+                          changed();
+                        }
+                        return !state->cancelled;
+                      });
+                      return [this, what, state, done = std::move(done)] {
+                        if (!state->cancelled) return done();
+                        say(Message::Kind::kInfo, fmt::format("Stopped: {}.", what));
+                      };
+                    });
+  if (begun) {
+    impl_->asking = state;
+    ++version_;
+  }
+  return begun;
+}
+
+LanesFrom Workbench::lanes_from() const {
+  if (planted_.empty() || !impl_->changed_at) return {};
+  return {*impl_->changed_at, planted_lanes()};
+}
+
 Result<void> Workbench::ask_what_if() {
   if (capture_) return usage_error("a capture runs nothing", "open its scenario");
   if (cursor_.step < 0) return usage_error("no op has run yet", "run a step first");
@@ -124,37 +160,49 @@ Result<void> Workbench::ask_what_if() {
   SessionOptions options;
   options.lanes = setup_.lanes;
   options.threads = impl_->options.threads;
-  LanesFrom later;
-  if (!planted_.empty() && impl_->changed_at) later = {*impl_->changed_at, planted_lanes()};
-  auto state = std::make_shared<Impl::Asking>();
-  state->place = cursor_;
-  auto begun = in_background(
+  return ask_beside(
       "a what-if is being computed",
-      [this, state, options = std::move(options), later = std::move(later), place = cursor_,
-       scenario = setup_.scenario, registry = impl_->registry,
-       changed = impl_->options.on_change]() -> std::function<void()> {
-        auto last = Clock::now();
-        auto found = what_if_of(scenario, registry, options, later, place, [&](double share) {
-          state->share = share;
-          if (changed && Clock::now() - last > std::chrono::milliseconds(100)) {
-            last = Clock::now();
-            changed();
-          }
-          return !state->cancelled;
-        });
-        return [this, state, found = std::move(found)] {
-          if (state->cancelled) return say(Message::Kind::kInfo, "The what-if was stopped.");
+      [this, options = std::move(options), later = lanes_from(), place = cursor_,
+       scenario = setup_.scenario, registry = impl_->registry](
+          const std::function<bool(double)>& progress) -> std::function<void()> {
+        auto found = what_if_of(scenario, registry, options, later, place, progress);
+        return [this, found = std::move(found)] {
           if (!found) return say(Message::Kind::kError, found.error().text());
           what_if_ = std::make_shared<const WhatIfOf>(*found);
           say(Message::Kind::kInfo,
               fmt::format("{}: {}", format_place(what_if_->place), what_if_->sentence));
         };
       });
-  if (begun) {
-    impl_->asking = state;
-    ++version_;
+}
+
+Result<void> Workbench::ask_causes() {
+  if (cursor_.step < 0) return usage_error("no op has run yet", "run a step first");
+  if (as_op_has(cursor_.op, AS_BY_ENGINE) != 0) {
+    return bad_input(
+        fmt::format("{} is carried out by the engine itself", as_op_find(cursor_.op)->name),
+        "go to an op that a lane carries out");
   }
-  return begun;
+  SessionOptions options;
+  options.lanes = setup_.lanes;
+  options.threads = impl_->options.threads;
+  return ask_beside(
+      "known mistakes are being tried",
+      [this, options = std::move(options), later = lanes_from(), place = cursor_,
+       capture = capture_, scenario = setup_.scenario, registry = impl_->registry](
+          const std::function<bool(double)>& progress) -> std::function<void()> {
+        auto found = capture
+                         ? causes_in_capture(*capture, registry, place, options.threads)
+                         : causes_in_scenario(scenario, registry, options, later, place, progress);
+        return [this, found = std::move(found)] {
+          if (!found) return say(Message::Kind::kError, found.error().text());
+          causes_ = std::make_shared<const CausesOf>(*found);
+          const std::vector<std::string> lines = causes_->why.causes();
+          say(Message::Kind::kInfo,
+              fmt::format(
+                  "{}: {}", format_place(causes_->place),
+                  lines.empty() ? "it is right, there is nothing to explain" : lines.front()));
+        };
+      });
 }
 
 std::optional<std::pair<double, Place>> Workbench::asking() const {

@@ -104,6 +104,13 @@ std::vector<std::string> Explanation::lines() const {
     for (const ErrorFinding& f : tap.findings)
       out.push_back(fmt::format("{}: {}", tap.tap, f.sentence));
   }
+  const std::vector<std::string> of_causes = causes();
+  out.insert(out.end(), of_causes.begin(), of_causes.end());
+  return out;
+}
+
+std::vector<std::string> Explanation::causes() const {
+  std::vector<std::string> out;
   if (!wrong()) return out;
   const auto& likely = hypotheses.likely;
   if (likely.empty()) {

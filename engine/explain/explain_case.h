@@ -25,8 +25,10 @@ struct Explanation {
   Hypotheses hypotheses;
 
   bool wrong() const { return hypotheses.wrong > 0; }
-  // A line for each finding, then for the first three hypotheses.
+  // A line for each finding, then those of causes.
   std::vector<std::string> lines() const;
+  // A line for each of the first three hypotheses, or that there is none; empty: nothing is wrong.
+  std::vector<std::string> causes() const;
 };
 
 inline constexpr std::size_t kShownHypotheses = 3;

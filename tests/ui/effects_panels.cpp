@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "app/reports/causes_run.h"
 #include "app/reports/what_if_run.h"
 #include "app/views/events_view.h"
 #include "app/wiring/wiring.h"
@@ -111,6 +112,22 @@ void review_goldens(Trial& t) {
   EXPECT_FALSE(t.app->commands().run("review.reject"));
 }
 
+// Asked of a planted bug: the mistakes that give its output are named, and the session stays.
+void ask_causes(Trial& t) {
+  t.run("lane.set=sparse_attention=mutant:sink_scaled");
+  t.run("cursor.first_failure");
+  const Place failed = t.cursor();
+  t.run("error.causes");
+  ASSERT_TRUE(t.bench().causes());
+  EXPECT_EQ(t.bench().causes()->place, failed);
+  const std::string named = t.bench().causes()->why.causes().front();
+  EXPECT_NE(named.find("mutant:sink_scaled"), std::string::npos) << named;
+  EXPECT_TRUE(t.shows("mutant:sink_scaled gives the same output"));
+  EXPECT_EQ(t.cursor(), failed);
+  t.run("lane.set=cpu");
+  EXPECT_FALSE(t.bench().causes()) << "those were of another session";
+}
+
 // Asked of a planted bug: the op's own error is found, with what removes it; the session stays.
 void ask_what_if(Trial& t) {
   t.user.show("why");
@@ -144,7 +161,7 @@ void ask_what_if(Trial& t) {
   ASSERT_TRUE(t.app->commands().run("why.what_if"));
   EXPECT_FALSE(t.app->commands().run("why.what_if")) << "one at a time";
   t.run("run.cancel");
-  EXPECT_TRUE(t.app.said("The what-if was stopped."));
+  EXPECT_TRUE(t.app.said("Stopped: a what-if is being computed."));
   EXPECT_EQ(t.bench().what_if()->place, failed);
   EXPECT_FALSE(t.bench().busy());
 }
@@ -427,6 +444,7 @@ Effects panel_effects() {
     EXPECT_TRUE(t.in_front("tensor"));
   };
   e["why.what_if"] = ask_what_if;
+  e["error.causes"] = ask_causes;
   e["why.part"] = changes("why", {"why.part=left_out", "why.part=writes", "why.part=pooled",
                                   "why.part=what_if", "why.part=contributions"});
   e["events.show"] = [](Trial& t) {
