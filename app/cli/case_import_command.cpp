@@ -52,6 +52,37 @@ Result<std::vector<TensorFile>> open_dumps(const ImportCommand& c) {
   return files;
 }
 
+// What is read stays: neither the map nor a dump may be what is written, lie in it, or be the
+// tensors of the case that it replaces.
+Result<void> check_apart(const ImportCommand& c, const std::string& output) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> read = c.dumps;
+  read.push_back(c.map);
+  std::error_code code;
+  const auto same = [&](const fs::path& a, const fs::path& b) {
+    return fs::equivalent(a, b, code);
+  };
+  const auto tensors =
+      output.ends_with(".json") ? case_tensors(output) : Result<std::string>(Error{});
+  for (const std::string& name : read) {
+    if (tensors && same(*tensors, name)) {
+      return bad_input(
+          fmt::format("{} holds the tensors of the case {}, which would be replaced", name, output),
+          "choose another name with -o");
+    }
+    bool inside = same(output, name);
+    const fs::path whole = fs::weakly_canonical(name, code);
+    for (fs::path at = whole.parent_path(); !inside && at.has_relative_path();
+         at = at.parent_path()) {
+      inside = output.ends_with(".acap") && same(output, at);
+    }
+    if (!inside) continue;
+    return bad_input(fmt::format("-o {}: {} is read, and would be replaced", output, name),
+                     "choose another name with -o");
+  }
+  return {};
+}
+
 // The type of the layer that the cases are of; nothing without a model.
 Result<std::optional<std::string_view>> layer_type(const ImportCommand& c, int layer) {
   if (c.model.empty()) return std::optional<std::string_view>();
@@ -79,6 +110,7 @@ Result<as_status> import_cases(const ImportCommand& c, const ImportMap& map) {
       name = fmt::format("{}.{}.json", name.substr(0, name.size() - 5), op->op.name);
     }
     if (auto ok = check_free(name, c.force); !ok) return ok.error();
+    if (auto ok = check_apart(c, name); !ok) return ok.error();
     wanted.emplace_back(op, std::move(name));
   }
   ImportUse use(*files);
@@ -204,6 +236,8 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
     options.requests.push_back(std::move(*request));
   }
   if (auto ok = check_free(c.output, c.force); !ok) return ok.error();
+  const std::string folder = c.output.substr(0, c.output.find_last_not_of('/') + 1);
+  if (auto ok = check_apart(c, folder); !ok) return ok.error();
   auto files = open_dumps(c);
   if (!files) return files.error();
   auto tolerances = Tolerances::load("");

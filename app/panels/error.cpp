@@ -72,7 +72,8 @@ class ErrorPanel : public Panel {
   std::string row_tip(const OpError& row) const;
   void fill_results(const OpTrace& op);
   void draw_results(Ui& ui, const OpTrace& op);
-  void draw_pattern(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& result);
+  void draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace& op,
+                    const TapResult& result);
   static void draw_causes(Ui& ui, const OpTrace& op);
   void draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op, const TapResult& compared);
   void draw_cached(const Ui& ui, const OpTrace& op, const TapResult& result) const;
@@ -477,7 +478,7 @@ void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& r
 }
 
 // What the wrong elements have in common.
-void ErrorPanel::draw_pattern(Ui& ui, const StepTrace& step, const OpTrace& op,
+void ErrorPanel::draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace& op,
                               const TapResult& result) {
   auto known = patterns_.find(&result);
   if (known == patterns_.end()) {
@@ -487,7 +488,6 @@ void ErrorPanel::draw_pattern(Ui& ui, const StepTrace& step, const OpTrace& op,
   for (const ErrorFinding& finding : known->second) {
     field("pattern", finding.sentence);
   }
-  if (result.verdict == Verdict::kWrong) draw_causes(ui, op);
 }
 
 // Known mistakes that give the same output.
@@ -520,6 +520,7 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
   ImGui::TextDisabled(
       "%s",
       fmt::format("{}: class \"{}\"", budget_words(budget_of(result)), result.tolerance).c_str());
+  if (result.verdict == Verdict::kWrong) draw_causes(ui, op);
   if (result.introduced && result.introduced->differing > 0) {
     const ErrorFigures& f = *result.introduced;
     std::string text =

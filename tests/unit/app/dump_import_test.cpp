@@ -191,5 +191,35 @@ TEST_F(DumpImport, WhatDoesNotFitTogetherIsSaid) {
          "\"hiden\" is no dimension of a model");
 }
 
+// A dump that is itself the tensors of a case, a map, a file of the capture that is written.
+TEST_F(DumpImport, WhatIsReadIsNotReplaced) {
+  write_norm(512);
+  ASSERT_EQ(import_norm(R"({"concat": ["first", "others"]})",
+                        R"({"name": "wide", "axes": 2, "slice": [1, 8, 520]})", " --model tiny")
+                .code,
+            0);
+  const std::string tensors = path("norm.safetensors"), before = read(tensors);
+  ASSERT_FALSE(before.empty());
+  const std::string own = write("own.json", R"({"format": "attnscope-import-map", "version": 1,
+      "engine": "case", "ops": {"attn_norm": {"tensors": {"x": {"name": "x"},
+      "weight": {"name": "weight"}, "y": {"name": "y"}}, "numbers": {"eps": 1e-6}}}})");
+  const Outcome out =
+      run(fmt::format("case import {} {} -o {} --force", own, tensors, path("norm.json")));
+  EXPECT_EQ(out.code, 3) << out.out;
+  EXPECT_NE(out.err.find("holds the tensors of the case"), std::string::npos) << out.err;
+  EXPECT_EQ(read(tensors), before);
+  EXPECT_EQ(run(fmt::format("case import {} {} -o {}", own, tensors, path("other.json"))).code, 0);
+  EXPECT_EQ(run(fmt::format("case run {} --lane cpu", path("other.json"))).code, 0);
+  const Outcome map = run(fmt::format("case import {} {} -o {} --force", own, tensors, own));
+  EXPECT_EQ(map.code, 3) << map.out;
+  EXPECT_NE(map.err.find("is read, and would be replaced"), std::string::npos) << map.err;
+  std::filesystem::create_directories(path("a.acap"));
+  std::filesystem::copy_file(tensors, path("a.acap/d.safetensors"));
+  const Outcome inside = run(fmt::format("case import {} {} -o {}/ --force --model tiny", own,
+                                         path("a.acap/d.safetensors"), path("a.acap")));
+  EXPECT_EQ(inside.code, 3) << inside.out;
+  EXPECT_TRUE(std::filesystem::exists(path("a.acap/d.safetensors")));
+}
+
 }  // namespace dump_import_test
 }  // namespace attnscope
