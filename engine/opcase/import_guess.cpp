@@ -233,7 +233,8 @@ class MapGuesser {
 
   void add_caches(const GuessCandidate& plain, std::vector<GuessCandidate>& out) const {
     const TensorEntry& e = *plain.entry;
-    if (e.shape.size() < 3 || element_bits(e.type) != 8) return;
+    if (element_bits(e.type) != 8) return;
+    if (e.shape.size() < 3) return add_pages(plain, out);
     for (std::int32_t i = 0; const as_row_format* format = as_row_format_at(i); ++i) {
       const auto width = static_cast<std::int32_t>(as_row_width(format->record));
       if (format->placement != AS_PLANAR || width == 0) continue;
@@ -250,6 +251,34 @@ class MapGuesser {
         c.cache->rows_per_block = static_cast<std::int32_t>(e.shape[e.shape.size() - 2]);
         c.view = fmt::format("{} rows, {}", format->name, interleaved ? "interleaved" : "planar");
         out.push_back(std::move(c));
+      }
+    }
+  }
+
+  // Pages as bytes: one behind the other, or an axis of them. Their rows are as many as fill one.
+  static void add_pages(const GuessCandidate& plain, std::vector<GuessCandidate>& out) {
+    const TensorEntry& e = *plain.entry;
+    if (e.shape.empty() || e.bytes == 0) return;
+    for (std::int32_t i = 0; const as_row_format* format = as_row_format_at(i); ++i) {
+      const auto width = static_cast<std::int32_t>(as_row_width(format->record));
+      if (format->placement != AS_PLANAR || width == 0) continue;
+      // Of pages of 256 tokens: entries of 4 and of 128 of them, then other sizes.
+      for (const std::int32_t rows : {64, 2, 128, 256, 32, 16, 8, 4}) {
+        const as_row_layout layout = as_row_layout_of(format->record, width, 1, rows);
+        for (const std::int64_t stride : std::set{layout.page_used, layout.page}) {
+          const bool fits = e.shape.size() == 2 ? e.shape[1] == stride
+                                                : static_cast<std::int64_t>(e.bytes) % stride == 0;
+          if (!fits) continue;
+          GuessCandidate c = plain;
+          c.cache = ImportCache{};
+          c.cache->name = plain.name;
+          c.cache->record = format->record;
+          c.cache->width = width;
+          c.cache->rows_per_block = rows;
+          c.cache->page_stride = stride;
+          c.view = fmt::format("{} rows, {} a page of {} bytes", format->name, rows, stride);
+          out.push_back(std::move(c));
+        }
       }
     }
   }
@@ -525,6 +554,7 @@ class MapGuesser {
                               {"record", as_row_format_of(c.record)->name},
                               {"rows", c.interleaved ? "interleaved" : "planar"},
                               {"rows_per_block", c.rows_per_block}};
+      if (c.page_stride > 0) entry["caches"][tap]["page_stride"] = c.page_stride;
     }
     for (const auto& [field, r] : found.op.ropes) {
       json& j = entry["ropes"][field] = {{"base", r.base},
