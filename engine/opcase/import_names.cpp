@@ -43,12 +43,15 @@ const std::vector<OtherNames>& arguments() {
       {"rows", {"key_states", "keys", "kv", "workspace"}},
       {"sinks", {"attn_sink", "sink", "attn_sinks"}},
       {"positions", {"position_ids"}},
-      {"indices", {"topk_indices", "key_indices", "page_indices", "swa_indices"}},
-      {"topk_length", {"lens", "key_lens", "topk_lengths", "swa_lens"}},
+      {"indices",
+       {"topk_indices", "key_indices", "page_indices", "swa_indices", "swa_page_indices"}},
+      {"topk_length", {"lens", "key_lens", "topk_lengths", "swa_lens", "swa_topk_lengths"}},
+      {"extra_indices", {"extra_indices_in_kvcache", "sparse_page_indices"}},
+      {"extra_topk_length", {"sparse_topk_lengths", "topk_lens"}},
       {"lens", {"seq_lens", "lengths", "compressed_lens"}},
       {"logits", {"scores", "scorer.output"}},
-      {"cache", {"kv_cache", "swa_kv_cache", "kv_buffer", "swa_kv_buffer"}},
-      {"extra_cache", {"kv_cache", "compressed_kv_cache", "kv_buffer"}}};
+      {"cache", {"kv_cache", "swa_kv_cache", "kv_buffer", "swa_k_cache"}},
+      {"extra_cache", {"kv_cache", "compressed_kv_cache", "kv_buffer", "extra_k_cache"}}};
   return all;
 }
 

@@ -115,6 +115,41 @@ TEST_F(CaseImportTest, PlanarSlabWithStrideAndInterleavedRowsGiveTheSameBits) {
   EXPECT_EQ(run({"case", "run", made, "--lane", "mutant:sink_scaled"}).code, 1);
 }
 
+// Pages of 64 rows, padded, one behind the other; and rows of 584 bytes. No map says so.
+TEST_F(CaseImportTest, PlacesOfRowsAreGuessed) {
+  const OpCase kept = attention();
+  const StoredCache &window = kept.caches.at("cache"), &extra = kept.caches.at("extra_cache");
+  const auto padded = static_cast<std::size_t>(window.layout().page);
+  const auto page = [&](std::size_t slot) { return slot / 64 * padded; };
+  const auto planar =
+      lay_out(window, static_cast<std::size_t>(window.blocks) * padded, [&](std::size_t slot) {
+        return std::pair(page(slot) + slot % 64 * 576, page(slot) + 64 * 576 + slot % 64 * 8);
+      });
+  const auto rows =
+      lay_out(extra, static_cast<std::size_t>(extra.blocks) * 64 * 584,
+              [](std::size_t slot) { return std::pair(slot * 584, slot * 584 + 576); });
+  TensorWriter writer;
+  for (const auto& [name, t] : kept.tensors) {
+    writer.add("layers.1.sparse_attention." + name, stored_view(t));
+  }
+  writer.add("layers.1.sparse_attention.cache", ElementType::kU8,
+             {static_cast<std::int64_t>(planar.size())}, planar);
+  writer.add("layers.1.sparse_attention.extra_cache", ElementType::kU8, {extra.blocks, 64, 584},
+             rows);
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const std::string made = path("made.json");
+  const Outcome out = run({"case", "import", "--guess", path("dump.safetensors"), "-o", made,
+                           "--model", "tiny", "--layer", "1"});
+  ASSERT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_NE(out.out.find("64 a page of 37440 bytes"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("the reference is right with it"), std::string::npos) << out.out;
+  auto imported = read_case(made);
+  ASSERT_TRUE(imported) << imported.error().text();
+  EXPECT_EQ(imported->caches.at("cache").rows, window.rows);
+  EXPECT_EQ(imported->caches.at("extra_cache").rows, extra.rows);
+  EXPECT_EQ(run({"case", "run", made, "--lane", "cpu"}).code, 0);
+}
+
 // Codes of the FNUZ kind stand for half the value: doubled scales, and -0 is NaN.
 TEST_F(CaseImportTest, FnuzCodesAndScalesOfTheirOwnBecomeOurs) {
   const OpCase kept = attention();
@@ -453,7 +488,7 @@ TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {
        std::map<std::string, std::string>{{"q", "layers.1.q"},
                                           {"indices", "layers.1.swa_indices"},
                                           {"topk_length", "swa_lens"},
-                                          {"extra_indices", "layers.1.extra_indices"},
+                                          {"extra_indices", "layers.1.extra_indices_in_kvcache"},
                                           {"extra_topk_length", "layers.1.extra_topk_length"},
                                           {"sinks", "layers.1.attn_sink"},
                                           {"o", "layers.1.attn_out"},
