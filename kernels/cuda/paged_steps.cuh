@@ -16,7 +16,13 @@ __device__ __forceinline__ float exp2_of(float x) {
   return y;
 }
 
-// What turns products into logits.
+// To 2^-22 of 1, in six instructions and without a branch, where tanhf takes thirty.
+__device__ __forceinline__ float short_tanh(float x) {
+  return 1.0f - __fdividef(2.0f, exp2_of(2.0f * kLog2E * x) + 1.0f);
+}
+
+// What turns products into logits. Code is unrolled over a lane's columns: `rounded` weights, which
+// are so many that this counts, do with short_tanh.
 struct Exponents {
   float scale, cap;
   float slope[2];
@@ -27,7 +33,7 @@ struct Exponents {
     return scale > 0.0f && cap <= 0.0f && slope[0] == 0.0f && slope[1] == 0.0f;
   }
   // Of `columns` keys, of which the lane's first is row `column`, the products become logits.
-  template <int columns>
+  template <int columns, bool rounded>
   __device__ __forceinline__ void apply(float (&s)[columns / 8][4], std::int32_t column) const {
 #pragma unroll
     for (int n = 0; n < columns / 8; ++n) {
@@ -35,10 +41,13 @@ struct Exponents {
       for (int j = 0; j < 4; ++j) s[n][j] *= scale;
     }
     if (cap > 0.0f) {
+      const float inverse = 1.0f / cap;
 #pragma unroll
       for (int n = 0; n < columns / 8; ++n) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) s[n][j] = cap * tanhf(s[n][j] / cap);
+        for (int j = 0; j < 4; ++j) {
+          s[n][j] = cap * (rounded ? short_tanh(s[n][j] * inverse) : tanhf(s[n][j] / cap));
+        }
       }
     }
     if (slope[0] == 0.0f && slope[1] == 0.0f) return;
@@ -60,7 +69,7 @@ struct Weights {
 
   // Products of `columns` keys from `row` on become weights; factor: of what was summed before.
   // Columns outside first .. end - 1 are none, where `masked`.
-  template <int columns>
+  template <int columns, bool rounded = false>
   __device__ __forceinline__ void take(float (&s)[columns / 8][4], const Exponents& exponents,
                                        bool masked, std::int32_t row,
                                        const std::int32_t (&first)[2], const std::int32_t (&end)[2],
@@ -70,7 +79,7 @@ struct Weights {
     if (exponents.plain()) {
       scale *= exponents.scale;
     } else {
-      exponents.apply<columns>(s, column);
+      exponents.apply<columns, rounded>(s, column);
     }
     if (masked) {
 #pragma unroll

@@ -27,6 +27,18 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address,
          static_cast<std::uint64_t>(1024u >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
+// The same, of an address that is made equal in all lanes where the compiler sees it, so that
+// descriptors stay in uniform registers.
+__device__ __forceinline__ std::uint64_t uniform_descriptor(std::uint32_t address,
+                                                            std::uint32_t panel_bytes) {
+  return descriptor(__shfl_sync(0xffffffffu, address, 0), panel_bytes);
+}
+// The descriptor of what lies so many bytes further on. Addresses never carry into the upper half.
+__device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, int bytes) {
+  const auto low = static_cast<std::uint32_t>(descriptor) + static_cast<std::uint32_t>(bytes / 16);
+  return (descriptor >> 32 << 32) | low;
+}
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // Around steps: registers and shared memory are as the code before left them; a batch ends; all
@@ -100,6 +112,25 @@ __device__ __forceinline__ void step_64x64(float (&d)[32], const std::uint32_t* 
   }
 }
 #undef AS_STEP_64X64_REGISTERS
+
+// d += a * b: 64 rows and 64 columns, 16 deep, b MN-major; a in registers as mma wants it.
+#define AS_STEP_64X64_COLUMNS(type)                                                 \
+  asm volatile(                                                                     \
+      "{\n.reg .pred p;\nsetp.eq.b32 p, 0, 0;\n"                                    \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " {" AS_PLACES_32 \
+      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 1;\n}\n"                                 \
+      : AS_SUMS_32                                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+template <bool bf16>
+__device__ __forceinline__ void step_64x64_columns(float (&d)[32], const std::uint32_t* a,
+                                                   std::uint64_t b) {
+  if constexpr (bf16) {
+    AS_STEP_64X64_COLUMNS("bf16");
+  } else {
+    AS_STEP_64X64_COLUMNS("f16");
+  }
+}
+#undef AS_STEP_64X64_COLUMNS
 
 // d += a * b: 64 rows and 128 columns, 16 deep, b MN-major; a in registers as mma wants it, or
 // K-major in shared memory.
