@@ -362,6 +362,10 @@ struct Computer {
       hopper::wait_steps<1>();
       shared.empty_k[place.stage].come();
       weigh(s, row, factor);
+      // Over already, and sums are not below zero. The assembler would move the next wait up over
+      // all that weighs, so that nothing lies beside the values: not over a wait that needs it.
+      const bool never = weights.sum[0] < 0.0f || weights.sum[1] < 0.0f;
+      shared.full_k[place.stage].wait(place.parity ^ (never ? 1 : 0));
       hopper::wait_steps<0>();
       values_done(before, row - S::kKeys);
       scale_values(factor);
@@ -456,7 +460,7 @@ __global__ void __launch_bounds__(Shape<kDims>::kThreads, 1)
   rows = op.part(rows);
   if (threadIdx.x < S::kCopiers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kFew));
-    copy_all<S>(op, tile, rows, &k, &v, shared);
+    if (rows.first < rows.end) copy_all<S>(op, tile, rows, &k, &v, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kMany));
     const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0);

@@ -34,8 +34,8 @@ struct Gpu {
   std::size_t shared_memory = 48u << 10;  // bytes that a block may have
   // Use Hopper's own instructions: the code is there and ATTNSCOPE_HOPPER is not 0.
   bool hopper = false;
-  // ATTNSCOPE_ATTENTION=exact: on Hopper too a weight is the sum of two bf16, whatever the rows,
-  // and index scores are summed in float64.
+  // ATTNSCOPE_ATTENTION=exact: on Hopper too a weight is the sum of two bf16, whatever the rows, or
+  // stays fp32, and index scores are summed in float64.
   bool exact = false;
 };
 

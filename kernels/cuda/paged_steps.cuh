@@ -104,16 +104,16 @@ struct Weights {
       const float shift = larger == minus_infinity() ? 0.0f : larger;
       factor[i] = best[i] == minus_infinity() ? 0.0f : exp2_of(best[i] - shift);
       best[i] = larger;
-      float more = 0.0f;
+      float more[2] = {};
 #pragma unroll
       for (int n = 0; n < columns / 8; ++n) {
 #pragma unroll
         for (int j = 2 * i; j < 2 * i + 2; ++j) {
           s[n][j] = exp2_of(fmaf(s[n][j], scale, -shift));
-          more += s[n][j];
+          more[j % 2] += s[n][j];
         }
       }
-      sum[i] = sum[i] * factor[i] + more;
+      sum[i] = sum[i] * factor[i] + (more[0] + more[1]);
     }
   }
 

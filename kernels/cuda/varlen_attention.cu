@@ -1,11 +1,13 @@
-// varlen_attention on fp32 units: a warp a query head of a token, the heads of a KV head side by
-// side in a block so that they find its rows in the L1 cache. 32 keys at a time: a lane scores one,
-// then each lane weighs its dims of their values.
+// varlen_attention: on Hopper by tiles (varlen_tiles.cu); for all else, and where results are to be
+// exact, on fp32 units: a warp a query head of a token, the heads of a KV head side by side in a
+// block so that they find its rows in the L1 cache. 32 keys at a time: a lane scores one, then each
+// lane weighs its dims of their values.
 #include <algorithm>
 
 #include "kernels/cuda/codec.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/varlen_tiles.h"
 
 namespace attnscope::cuda {
 namespace {
@@ -154,6 +156,7 @@ int attend(const Varlen& p, const Launch& launch) {
 
 int varlen_attention(const as_varlen_attention_params& p, const Launch& launch) {
   if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return 0;
+  if (varlen::takes(p, launch.gpu)) return varlen::attend_tiles(p, launch);
   const I64 largest = std::max(p.q.shape[2], p.o.shape[2]);
   if (largest <= 64) return attend<2>(p, launch);
   if (largest <= 128) return attend<4>(p, launch);

@@ -407,13 +407,16 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuLocalProperty,
                                           testing::ValuesIn(local_cases())),
                          param_name<LocalCase>);
 
+bool exact_form() {
+  const char* form = std::getenv("ATTNSCOPE_ATTENTION");
+  return form != nullptr && std::string(form) == "exact";
+}
+
 class GpuPagedProperty : public Checks<PagedCase> {};
 TEST_P(GpuPagedProperty, MatchesBothReferences) {
   PagedCase c = std::get<1>(GetParam());
   // Tiles of tokens that follow each other, or of many heads.
-  const char* form = std::getenv("ATTNSCOPE_ATTENTION");
-  const bool exact = form != nullptr && std::string(form) == "exact";
-  c.rounded_weights = !exact && (c.queries > 1 || c.heads / c.kv_heads > 16);
+  c.rounded_weights = !exact_form() && (c.queries > 1 || c.heads / c.kv_heads > 16);
   expect_right(check_paged_attention(lane(std::get<0>(GetParam())), c));
 }
 std::vector<PagedCase> paged_cases() {
@@ -485,10 +488,39 @@ std::vector<PagedCase> paged_step_cases() {
       {"tiles_soft_cap", {300, 90}, 200, 8, 4, 128, 128, 16, AS_RECORD_BF16, 0, 1, 5, false, 0, 4},
       {"tiles_narrow_values", {300, 90}, 200, 8, 4, 128, 64, 16},
       {"tiles_of_small_heads", {300, 90}, 200, 8, 4, 64, 64, 16},
+      {"tiles_of_small_heads_window", {900, 90}, 500, 6, 6, 64, 64, 32, AS_RECORD_BF16, 150},
+      {"tiles_of_large_heads", {300, 90}, 200, 8, 4, 256, 256, 16},
+      {"tiles_of_large_heads_window", {900, 90}, 400, 4, 4, 256, 256, 64, AS_RECORD_BF16, 150},
+      {"tiles_of_large_heads_splits",
+       {700, 300},
+       200,
+       4,
+       2,
+       256,
+       192,
+       16,
+       AS_RECORD_BF16,
+       0,
+       1,
+       0,
+       true,
+       3},
+      {"tiles_of_large_heads_hnd",
+       {300, 90},
+       200,
+       3,
+       1,
+       192,
+       192,
+       128,
+       AS_RECORD_BF16 | AS_RECORD_HND},
+      {"tiles_of_long_pages", {600, 90}, 200, 8, 4, 128, 128, 256},
       {"tiles_many_heads", {300, 90}, 60, 71, 1, 128, 128, 16},
       {"tiles_of_heads_beyond", {140, 90}, 60, 150, 1, 128, 128, 16},
       {"alibi_tiles", {300, 90}, 200, 8, 4, 128, 128, 16},
       {"bad_value_tiles", {300, 90}, 200, 8, 4, 128, 128, 16},
+      {"bad_value_small_heads", {300, 90}, 200, 8, 4, 64, 64, 16},
+      {"bad_value_large_heads", {300, 90}, 200, 8, 4, 256, 256, 16},
       {"bad_value_decode", {300, 90}, 1, 8, 4, 128, 128, 16},
       {"long_tiles", {5000}, 300, 4, 1, 128, 128, 16},
   };
@@ -511,8 +543,30 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuPagedProperty,
 
 class GpuVarlenProperty : public Checks<VarlenCase> {};
 TEST_P(GpuVarlenProperty, MatchesBothReferences) {
-  expect_right(check_varlen(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
+  VarlenCase c = std::get<1>(GetParam());
+  c.rounded_weights = !exact_form();
+  expect_right(check_varlen(lane(std::get<0>(GetParam())), c));
 }
+// Sequences of several tiles of queries and of keys, and many that are less than one.
+std::vector<VarlenCase> varlen_tile_cases() {
+  std::vector<VarlenCase> cases = {
+      {"tiles", {700, 1, 130}, {}, 0, 8, 2, 128, 128},
+      {"tiles_behind", {150, 300}, {}, 140, 4, 4, 128, 128},
+      {"tiles_causal", {700, 130}, {}, 0, 8, 2, 128, 128, 1},
+      {"tiles_window", {700, 130}, {}, 0, 8, 2, 64, 64, 0, 90, 40},
+      {"tiles_cross", {300, 5, 40}, {90, 700, 0}, 0, 4, 2, 80, 80},
+      {"tiles_of_large_heads", {300, 130}, {}, 3, 4, 2, 256, 256, 1},
+      {"tiles_narrow_values", {300, 130}, {}, 0, 4, 2, 192, 128},
+      {"tiles_many_heads", {60, 9}, {}, 0, 150, 1, 64, 64},
+      {"tiles_of_many", std::vector<std::int64_t>(150, 7), {}, 5, 4, 2, 72, 72},
+      {"tiles_soft_cap", {300, 40}, {}, 0, 4, 2, 128, 128, 1, -1, -1, 4},
+  };
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(Steps, GpuVarlenProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(varlen_tile_cases())),
+                         param_name<VarlenCase>);
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuVarlenProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(varlen_cases())),

@@ -185,6 +185,7 @@ struct VarlenCase {
   double soft_cap = 0;
   float alibi = 0;  // as PagedCase's
   float q_scale = 1.0f;
+  bool rounded_weights = false;  // as PagedCase's
 };
 Report check_varlen(const Lane& lane, const VarlenCase& c);
 std::vector<VarlenCase> varlen_cases();

@@ -17,9 +17,9 @@ struct RowAlone {
   double worst_ulp = 0;  // steps of the tap's dtype
   // Worst difference in units of what another order of sums may cause: two steps of bf16 or 2^-10
   // of the row's largest element (weights in fp16, lists split at other places); of paged_attention
-  // 2^-8 (one token's weights may be rounded to bf16 and many tokens' not, as the class "attention"
-  // of assets/tolerances.json allows); of an fp32 tap 2^-18 of the element or 1e-6. Caches: equal
-  // bytes.
+  // and varlen_attention 2^-8 (one token's weights may be rounded to bf16 and many tokens' not, or
+  // against another maximum, as the class "attention" of assets/tolerances.json allows); of an fp32
+  // tap 2^-18 of the element or 1e-6. Caches: equal bytes.
   double budget_used = 0;
   std::string worst;  // tap and element
 };
