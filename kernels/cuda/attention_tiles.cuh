@@ -362,10 +362,6 @@ struct Computer {
       hopper::wait_steps<1>();
       shared.empty_k[place.stage].come();
       weigh(s, row, factor);
-      // Over already, and sums are not below zero. The assembler would move the next wait up over
-      // all that weighs, so that nothing lies beside the values: not over a wait that needs it.
-      const bool never = weights.sum[0] < 0.0f || weights.sum[1] < 0.0f;
-      shared.full_k[place.stage].wait(place.parity ^ (never ? 1 : 0));
       hopper::wait_steps<0>();
       values_done(before, row - S::kKeys);
       scale_values(factor);
