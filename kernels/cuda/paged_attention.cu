@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/paged_rows.cuh"
 
 namespace attnscope::cuda {
@@ -129,31 +130,55 @@ __global__ void __launch_bounds__(32 * kHeads)
   }
 }
 
-// A warp a head of a token.
+// A warp a head of a token: a lane weighs a part, then all sum their dims of eight parts at once,
+// since what takes time is to wait for them.
 template <int kPart>
 __global__ void __launch_bounds__(32 * kHeads)
     merge_parts_kernel(as_paged_attention_params p, Numbers n, const float* partial) {
-  const I64 heads = p.q.shape[1], size_v = p.o.shape[2];
+  follow_kernel_before();
+  const I64 heads = p.q.shape[1], size_v = p.o.shape[2], size = size_v + kOthers;
   const I64 item = I64{blockIdx.x} * kHeads + threadIdx.y;
   if (item >= p.q.shape[0] * heads) return;
-  const float* from = partial + item * n.splits * (size_v + kOthers);
+  const float* from = partial + item * n.splits * size;
   float best = minus_infinity(), sum = 0.0f;
-  for (I64 s = 0; s < n.splits; ++s) best = fmaxf(best, from[s * (size_v + kOthers)]);
+  for (I64 s = threadIdx.x; s < n.splits; s += 32) best = fmaxf(best, from[s * size]);
+  best = warp_max(best);
   const float shift = best == minus_infinity() ? 0.0f : best;
   float values[kPart];
 #pragma unroll
   for (int i = 0; i < kPart; ++i) values[i] = 0.0f;
-  for (I64 s = 0; s < n.splits; ++s) {
-    const float* part = from + s * (size_v + kOthers);
-    const float weight = part[0] == minus_infinity() ? 0.0f : expf(part[0] - shift);
-    if (weight == 0.0f && part[1] == part[1]) continue;
-    sum = fmaf(part[1], weight, sum);
+  for (I64 first = 0; first < n.splits; first += 32) {
+    const I64 mine = first + threadIdx.x;
+    float weight = 0.0f;
+    bool counts = false;  // a part without weight is left out, but a NaN goes on
+    if (mine < n.splits) {
+      const float of_part = from[mine * size + 1];
+      weight = from[mine * size] == minus_infinity() ? 0.0f : expf(from[mine * size] - shift);
+      counts = weight != 0.0f || of_part != of_part;
+      if (counts) sum = fmaf(of_part, weight, sum);
+    }
+    const unsigned counted = __ballot_sync(kAllLanes, counts);
+    const int parts = static_cast<int>(min(I64{32}, n.splits - first));
+    for (int s = 0; s < parts; s += 8) {
+      float read[8][kPart];
 #pragma unroll
-    for (int i = 0; i < kPart; ++i) {
-      const I64 d = threadIdx.x + 32 * i;
-      if (d < size_v) values[i] = fmaf(part[kOthers + d], weight, values[i]);
+      for (int j = 0; j < 8; ++j) {
+        const float* part = from + (first + s + j) * size + kOthers + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) {
+          const bool there = (counted >> (s + j) & 1) != 0 && threadIdx.x + 32 * i < size_v;
+          read[j][i] = there ? part[32 * i] : 0.0f;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const float w = __shfl_sync(kAllLanes, weight, s + j);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) values[i] = fmaf(read[j][i], w, values[i]);
+      }
     }
   }
+  sum = warp_sum(sum);
   const I64 t = item / heads;
   const Seen seen = seen_by(p, t, *at<std::int32_t>(p.token_to_req, t));
   const bool any = seen.first < seen.end;
@@ -204,10 +229,9 @@ template <int kPart>
 int merge_parts(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
   const I64 items = p.q.shape[0] * p.q.shape[1];
   const auto blocks = static_cast<unsigned>((items + kHeads - 1) / kHeads);
-  merge_parts_kernel<kPart>
-      <<<blocks, dim3(32, kHeads), 0, static_cast<cudaStream_t>(launch.stream)>>>(
-          p, n, reinterpret_cast<const float*>(launch.workspace));
-  return static_cast<int>(cudaGetLastError());
+  return launch_early(launch.gpu.hopper, launch.stream, blocks, dim3(32, kHeads), 0,
+                      merge_parts_kernel<kPart>, p, n,
+                      reinterpret_cast<const float*>(launch.workspace));
 }
 
 template <int kPart>

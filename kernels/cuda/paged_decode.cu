@@ -4,6 +4,7 @@
 // sums of two bf16, so that nothing but the order of sums is lost against fp32.
 //
 // Bound by memory: all 16 rows of a step cost what one of them does.
+#include "kernels/cuda/early.cuh"
 #include "kernels/cuda/paged_steps.cuh"
 
 namespace attnscope::cuda::paged {
@@ -225,6 +226,7 @@ template <int kDims, bool listed>
 __global__ void __launch_bounds__(32 * kWarps)
     decode_kernel(const __grid_constant__ as_paged_attention_params p,
                   const __grid_constant__ Numbers n, Others others, I64 head_blocks, float* parts) {
+  follow_kernel_before();
   if constexpr (!listed) {
     decode_token<kDims>(p, n, blockIdx.x, head_blocks, parts);
   } else {
@@ -249,9 +251,8 @@ int launch_decode(const as_paged_attention_params& p, const Numbers& n, float* p
   const dim3 grid(static_cast<unsigned>(blocks),
                   static_cast<unsigned>(as_cache_heads(&p.k_cache) * head_blocks),
                   static_cast<unsigned>(n.splits));
-  kernel<<<grid, dim3(32, kWarps), kBytes, static_cast<cudaStream_t>(launch.stream)>>>(
-      p, n, others, head_blocks, parts);
-  return static_cast<int>(cudaGetLastError());
+  return launch_early(launch.gpu.hopper, launch.stream, grid, dim3(32, kWarps), kBytes, kernel, p,
+                      n, others, head_blocks, parts);
 }
 
 }  // namespace
