@@ -17,7 +17,9 @@ using namespace paged;
 constexpr I64 kHeads = 8;  // of a block
 constexpr I64 kHeadsOfStep = 16;
 constexpr I64 kMaxSplits = 256;
-constexpr I64 kRowsOfSplit = 256;  // below that a part is not worth its merge
+// Below these a part is not worth its merge: where the GPU has no more blocks to do at once, and
+// where it has none otherwise.
+constexpr I64 kRowsOfSplit = 256, kRowsOfIdle = 64;
 
 __device__ __forceinline__ const std::uint16_t* row_of(const as_paged_attention_params& p,
                                                        const Numbers& n, const cpu::KvPages& c,
@@ -204,8 +206,9 @@ I64 splits_of(const as_paged_attention_params& p, const Gpu& gpu) {
   I64 rows = p.table.shape[1] * p.k_cache.rows_per_block;
   if (p.window > 0) rows = std::min<I64>(rows, p.window);
   if (p.chunk > 0) rows = std::min<I64>(rows, p.chunk);
-  const I64 useful = std::max<I64>(1, rows / kRowsOfSplit);
-  return std::clamp<I64>(4 * gpu.multiprocessors / blocks, 1, std::min(useful, kMaxSplits));
+  const I64 many = std::min(rows / kRowsOfSplit, 4 * gpu.multiprocessors / blocks);
+  const I64 idle = std::min(rows / kRowsOfIdle, gpu.multiprocessors / blocks);
+  return std::clamp<I64>(std::max(many, idle), 1, kMaxSplits);
 }
 
 // What shapes and addresses say.
