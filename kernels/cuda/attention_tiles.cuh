@@ -7,7 +7,9 @@
 //   params p           with q, o, lse, alibi_slopes, scale, soft_cap
 //   I64 group          query heads of a KV head
 //   int box_rows       of a box, which divide a tile's keys
-//   bool find(tile)    begin, tokens and request of the block's tile, by all threads; false = none
+//   int panels_k, panels_v  of 64 columns from one head to the next, for grouped boxes
+//   bool find(i, tile) begin, tokens and request of tile i, by all threads; false = none
+//   void leave(tile)   by one block, what find said false to
 //   Seen seen(t, r)    rows that token t of request r sees
 //   Seen part(rows)    the block's share of them
 //   I64 first_row(r)   where tiles of these rows begin, a box's first row
@@ -29,10 +31,13 @@ using hopper::Barrier;
 using paged::I64;
 using paged::Seen;
 
-// The rows of a tile, by the dims that heads are padded to: 64, 128 or 256.
-template <int kDims_>
+// The rows of a tile, by the dims that heads are padded to: 64, 128 or 256. Keys and values lie in
+// panels of 64 columns; `grouped`, a box that has all columns brings eight rows of every panel,
+// then the next eight.
+template <int kDims_, bool grouped>
 struct Shape {
   static constexpr int kDims = kDims_;
+  static constexpr bool kGrouped = grouped;
   static constexpr int kGroups = 2;           // that compute
   static constexpr int kRows = kGroups * 64;  // of queries
   static constexpr int kKeys = kDims == 256 ? 64 : 128;
@@ -42,11 +47,19 @@ struct Shape {
   static constexpr int kPanels = kDims / 64;
   static constexpr int kPanel = kKeys * 128;  // bytes of 64 columns of its rows
   static constexpr int kTileBytes = kPanels * kPanel;
+  static constexpr int kPanelStep = grouped ? 1024 : kPanel;
+  static constexpr int kGroupStep = grouped ? kPanels * 1024 : 1024;  // eight rows
   static constexpr int kQueryPanel = kRows * 128;
   static constexpr int kBytes = kPanels * kQueryPanel + 2 * kStages * kTileBytes + 1024;
   // Registers of a thread that copies and of one that computes.
   static constexpr int kFew = kDims == 256 ? 40 : 56;
   static constexpr int kMany = kDims == 256 ? 232 : 224;
+
+  // Byte offset of a 16-byte chunk of a key or of values.
+  static __device__ __forceinline__ std::uint32_t offset(int row, int chunk) {
+    return static_cast<std::uint32_t>(row / 8 * kGroupStep + chunk / 8 * kPanelStep +
+                                      row % 8 * 128 + ((chunk % 8) ^ (row & 7)) * 16);
+  }
 };
 
 struct Box {
@@ -107,18 +120,28 @@ struct Place {
   }
 };
 
-// All panels of a box of a head, by one thread, which comes to the barrier with them.
+// All panels of a box of a head, by one thread, which comes to the barrier with them. `panels`: of
+// 64 columns from one head to the next, where boxes have all of a head's.
 template <class S>
 __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* map, int kv_head,
-                                         Box box, int rows, Barrier& done) {
+                                         int panels, Box box, int rows, Barrier& done) {
   done.come_and_expect(static_cast<std::uint32_t>(S::kPanels * rows * 128));
-#pragma unroll
-  for (int panel = 0; panel < S::kPanels; ++panel) {
+  if constexpr (S::kGrouped) {
     asm volatile(
-        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
-        "{%2, %3, %4, %5}], [%6];" ::"r"(to + panel * S::kPanel),
-        "l"(map), "r"(panel * 64), "r"(kv_head), "r"(box.row), "r"(box.page), "r"(done.address())
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+        "{%2, %2, %3, %4, %5}], [%6];" ::"r"(to),
+        "l"(map), "r"(0), "r"(kv_head * panels), "r"(box.row / 8), "r"(box.page),
+        "r"(done.address())
         : "memory");
+  } else {
+#pragma unroll
+    for (int panel = 0; panel < S::kPanels; ++panel) {
+      asm volatile(
+          "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+          "{%2, %3, %4, %5}], [%6];" ::"r"(to + panel * S::kPanel),
+          "l"(map), "r"(panel * 64), "r"(kv_head), "r"(box.row), "r"(box.page), "r"(done.address())
+          : "memory");
+    }
   }
 }
 
@@ -136,7 +159,7 @@ __device__ __forceinline__ void hide_unusual(std::uint32_t values, std::uint32_t
       uint4 word;
       asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                    : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
-                   : "r"(values + hopper::panel_offset<S::kKeys>(row, chunk))
+                   : "r"(values + S::offset(row, chunk))
                    : "memory");
       for (const std::uint32_t pair : {word.x, word.y, word.z, word.w}) {
         found |= (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
@@ -147,8 +170,7 @@ __device__ __forceinline__ void hide_unusual(std::uint32_t values, std::uint32_t
   if (threadIdx.x % 32 == 0) rows[threadIdx.x / 32] = all;
   if (!found) return;
   for (int chunk = 0; chunk < S::kDims / 8; ++chunk) {
-    asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(
-                     values + hopper::panel_offset<S::kKeys>(row, chunk)),
+    asm volatile("st.shared.v4.u32 [%0], {%1,%1,%1,%1};" ::"r"(values + S::offset(row, chunk)),
                  "r"(0)
                  : "memory");
   }
@@ -165,9 +187,10 @@ __device__ __forceinline__ void copy_all(const Op& op, const Tile& tile, const S
     const bool there = mine < S::kKeys && row + mine < rows.end;
     return there ? op.box(tile.request, row + mine) : Box{-1, -1};
   };
-  const auto copy = [&](std::uint32_t to, const CUtensorMap* map, Box box, Barrier& done) {
+  const auto copy = [&](std::uint32_t to, const CUtensorMap* map, int panels, Box box,
+                        Barrier& done) {
     if (box.row < 0) return done.come();
-    copy_box<S>(to + mine * 128, map, kv_head, box, of_box, done);
+    copy_box<S>(to + mine / 8 * S::kGroupStep, map, kv_head, panels, box, of_box, done);
   };
   const Tiles<S> tiles;
   Place<S> place;
@@ -177,14 +200,14 @@ __device__ __forceinline__ void copy_all(const Op& op, const Tile& tile, const S
   for (; row < rows.end; row += S::kKeys) {
     const Box next = box_in(row + S::kKeys);
     shared.empty_k[place.stage].wait(place.parity ^ 1);
-    copy(tiles.keys_of(place.stage), k, box, shared.full_k[place.stage]);
+    copy(tiles.keys_of(place.stage), k, op.panels_k, box, shared.full_k[place.stage]);
     shared.empty_v[place.stage].wait(place.parity ^ 1);
     std::uint32_t* unusual = shared.unusual[place.stage];
     if (shared.whole(row, rows)) {
       if (threadIdx.x % 32 == 0) unusual[threadIdx.x / 32] = 0;
-      copy(tiles.values_of(place.stage), v, box, shared.full_v[place.stage]);
+      copy(tiles.values_of(place.stage), v, op.panels_v, box, shared.full_v[place.stage]);
     } else {
-      copy(tiles.values_of(place.stage), v, box, shared.landed);
+      copy(tiles.values_of(place.stage), v, op.panels_v, box, shared.landed);
       shared.landed.wait(looks++ % 2);
       hide_unusual<S>(tiles.values_of(place.stage), unusual);
       hopper::publish_shared();
@@ -259,11 +282,11 @@ struct Computer {
 
   __device__ __forceinline__ void start_scores(int stage, float (&s)[S::kKeys / 2]) {
     const std::uint64_t q = hopper::uniform_descriptor(tiles.queries + group * 64 * 128, 16);
-    const std::uint64_t k = hopper::uniform_descriptor(tiles.keys_of(stage), 16);
+    const std::uint64_t k = hopper::uniform_descriptor(tiles.keys_of(stage), 16, S::kGroupStep);
 #pragma unroll
     for (int step = 0; step < S::kDims / 16; ++step) {
       const std::uint64_t a = hopper::further(q, step / 4 * S::kQueryPanel + step % 4 * 32);
-      const std::uint64_t b = hopper::further(k, step / 4 * S::kPanel + step % 4 * 32);
+      const std::uint64_t b = hopper::further(k, step / 4 * S::kPanelStep + step % 4 * 32);
       if constexpr (S::kKeys == 64) {
         hopper::step_64x64<true>(s, a, b, step > 0);
       } else {
@@ -273,17 +296,18 @@ struct Computer {
     hopper::end_steps();
   }
   __device__ __forceinline__ void start_values(int stage) {
-    const std::uint64_t v = hopper::uniform_descriptor(tiles.values_of(stage), S::kPanel);
+    const std::uint64_t v =
+        hopper::uniform_descriptor(tiles.values_of(stage), S::kPanelStep, S::kGroupStep);
 #pragma unroll
     for (int step = 0; step < S::kKeys / 16; ++step) {
-      const std::uint64_t b = hopper::further(v, step * 16 * 128);
+      const std::uint64_t b = hopper::further(v, step * 2 * S::kGroupStep);
       if constexpr (S::kDims == 64) {
         hopper::step_64x64_columns<true>(o, packed[step], b);
       } else {
 #pragma unroll
         for (int half = 0; half < S::kDims / 128; ++half) {
           hopper::step_64x128<true>(o + 64 * half, packed[step],
-                                    hopper::further(b, 2 * half * S::kPanel));
+                                    hopper::further(b, 2 * half * S::kPanelStep));
         }
       }
     }
@@ -415,17 +439,23 @@ struct Computer {
 
 #endif
 
-template <int kDims, class Op>
-__global__ void __launch_bounds__(Shape<kDims>::kThreads, 1)
-    tiles_kernel(const __grid_constant__ Op op, int heads, I64 head_blocks,
-                 const __grid_constant__ CUtensorMap k, const __grid_constant__ CUtensorMap v) {
+template <class S, class Op>
+__global__ void __launch_bounds__(S::kThreads, 1)
+    tiles_kernel(const __grid_constant__ Op op, int heads, std::uint32_t of_tile,
+                 std::uint32_t head_blocks, const __grid_constant__ CUtensorMap k,
+                 const __grid_constant__ CUtensorMap v) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using S = Shape<kDims>;
   __shared__ Shared<S> shared;
   Tile tile;
-  if (!op.find(tile)) return;
-  tile.kv_head = blockIdx.y / head_blocks;
-  const I64 block = blockIdx.y % head_blocks;
+  // A tile's heads are neighbours, so that where the first tiles take longest all of those begin
+  // first.
+  const std::uint32_t number = blockIdx.x / of_tile, of_number = blockIdx.x - number * of_tile;
+  if (!op.find(number, tile)) {
+    if (of_number == 0 && blockIdx.z == 0) op.leave(tile);
+    return;
+  }
+  tile.kv_head = of_number / head_blocks;
+  const I64 block = of_number - tile.kv_head * head_blocks;
   tile.first_head = tile.kv_head * op.group + block * heads;
   tile.heads = static_cast<int>(min(I64{heads}, op.group - block * heads));
   if (threadIdx.x == 0) {
@@ -466,7 +496,8 @@ __global__ void __launch_bounds__(Shape<kDims>::kThreads, 1)
     computer.finish();
   }
 #else
-  static_cast<void>(op), static_cast<void>(heads), static_cast<void>(head_blocks);
+  static_cast<void>(op), static_cast<void>(heads);
+  static_cast<void>(of_tile), static_cast<void>(head_blocks);
   static_cast<void>(k), static_cast<void>(v);
 #endif
 }
@@ -477,7 +508,7 @@ struct Fit {
 };
 template <int kDims>
 constexpr Fit fit() {
-  using S = Shape<kDims>;
+  using S = Shape<kDims, false>;
   return {kDims, S::kRows, S::kKeys, S::kBytes};
 }
 inline Fit fit_of(I64 size) {
@@ -509,28 +540,42 @@ inline int map_rows(const Rows& r, int box_rows, CUtensorMap* map) {
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+// The same as boxes of all columns of a head, which are whole panels and `panels` apart from head
+// to head: eight rows of every panel, then the next eight.
+inline int map_groups(const Rows& r, int box_rows, CUtensorMap* map) {
+  const auto encode = hopper::tensor_map_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  const auto wide = [](I64 v) { return static_cast<cuuint64_t>(v); };
+  const I64 panels = r.size / 64;
+  const cuuint64_t sizes[5] = {64, 8, wide((r.heads - 1) * (r.head_stride / 64) + panels),
+                               wide(r.rows / 8), wide(r.pages)};
+  const cuuint64_t strides[4] = {wide(2 * r.row_stride), 128, wide(16 * r.row_stride),
+                                 wide(2 * r.page_stride)};
+  const cuuint32_t box[5] = {64, 8, static_cast<cuuint32_t>(panels),
+                             static_cast<cuuint32_t>(box_rows / 8), 1};
+  const cuuint32_t each[5] = {1, 1, 1, 1, 1};
+  const CUresult result =
+      encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, const_cast<void*>(r.data), sizes, strides,
+             box, each, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 // Blocks for `tiles` tiles of every KV head, in `splits` parts.
-template <int kDims, class Op>
-int launch_of(const Op& op, I64 tiles, I64 kv_heads, I64 splits, const CUtensorMap& k,
-              const CUtensorMap& v, cudaStream_t stream) {
-  using S = Shape<kDims>;
-  const auto kernel = tiles_kernel<kDims, Op>;
+template <class S, class Op>
+int launch_tiles(const Op& op, I64 tiles, I64 kv_heads, I64 splits, const CUtensorMap& k,
+                 const CUtensorMap& v, cudaStream_t stream) {
+  const auto kernel = tiles_kernel<S, Op>;
   const cudaError_t code =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kBytes);
   if (code != cudaSuccess) return code;
   const I64 heads = std::min<I64>(op.group, S::kRows);
-  const I64 head_blocks = (op.group + heads - 1) / heads;
-  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(kv_heads * head_blocks),
-                  static_cast<unsigned>(splits));
-  kernel<<<grid, S::kThreads, S::kBytes, stream>>>(op, static_cast<int>(heads), head_blocks, k, v);
+  const auto head_blocks = static_cast<std::uint32_t>((op.group + heads - 1) / heads);
+  const auto of_tile = static_cast<std::uint32_t>(kv_heads) * head_blocks;
+  const dim3 grid(static_cast<unsigned>(tiles) * of_tile, 1, static_cast<unsigned>(splits));
+  kernel<<<grid, S::kThreads, S::kBytes, stream>>>(op, static_cast<int>(heads), of_tile,
+                                                   head_blocks, k, v);
   return static_cast<int>(cudaGetLastError());
-}
-template <class Op>
-int launch_tiles(int dims, const Op& op, I64 tiles, I64 kv_heads, I64 splits, const CUtensorMap& k,
-                 const CUtensorMap& v, cudaStream_t stream) {
-  if (dims == 64) return launch_of<64>(op, tiles, kv_heads, splits, k, v, stream);
-  if (dims == 128) return launch_of<128>(op, tiles, kv_heads, splits, k, v, stream);
-  return launch_of<256>(op, tiles, kv_heads, splits, k, v, stream);
 }
 
 }  // namespace attnscope::cuda::tiles

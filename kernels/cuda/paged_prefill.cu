@@ -10,18 +10,20 @@ struct PagedOp {
   Numbers n;
   I64 group;
   int box_rows;
+  int panels_k, panels_v;
   I64 tokens;  // of a tile
   float* parts;
   Others others;
 
-  __device__ __forceinline__ bool find(tiles::Tile& tile) const {
+  __device__ __forceinline__ bool find(I64 number, tiles::Tile& tile) const {
     // Later tokens see more: they begin first.
-    tile.begin = (gridDim.x - 1 - blockIdx.x) * tokens;
+    tile.begin = ((p.q.shape[0] - 1) / tokens - number) * tokens;
     tile.tokens = min(tokens, p.q.shape[0] - tile.begin);
     tile.request = request_of_all(p, tile.begin, tile.begin + tile.tokens);
-    if (tile.request >= 0) return true;
-    if (blockIdx.y == 0 && blockIdx.z == 0) others.add(tile.begin, tile.tokens);
-    return false;
+    return tile.request >= 0;
+  }
+  __device__ __forceinline__ void leave(const tiles::Tile& tile) const {
+    others.add(tile.begin, tile.tokens);
   }
   __device__ __forceinline__ Seen seen(I64 token, I64 request) const {
     return seen_by(p, token, request);
@@ -78,15 +80,34 @@ int prefill(const as_paged_attention_params& p, const Numbers& n, I64 tokens, fl
   const tiles::Fit fit = fit_of(p);
   const int box_rows = static_cast<int>(std::min<I64>(n.k.rows, fit.keys));
   const I64 kv_heads = as_cache_heads(&p.k_cache);
+  // Boxes of all columns, where a head has just those of the tile.
+  const bool grouped = fit.dims > 64 && p.q.shape[2] == fit.dims && p.o.shape[2] == fit.dims &&
+                       n.k.head % 64 == 0 && n.v.head % 64 == 0;
+  const auto map = grouped ? tiles::map_groups : tiles::map_rows;
   CUtensorMap k{}, v{};
-  int mapped = tiles::map_rows(rows_of(n.k, p.q.shape[2], kv_heads, n.rows_total), box_rows, &k);
-  if (mapped == 0) {
-    mapped = tiles::map_rows(rows_of(n.v, p.o.shape[2], kv_heads, n.rows_total), box_rows, &v);
-  }
+  int mapped = map(rows_of(n.k, p.q.shape[2], kv_heads, n.rows_total), box_rows, &k);
+  if (mapped == 0) mapped = map(rows_of(n.v, p.o.shape[2], kv_heads, n.rows_total), box_rows, &v);
   if (mapped != 0) return mapped;
-  const PagedOp op{p, n, n.group, box_rows, tokens, parts, others};
-  return tiles::launch_tiles(fit.dims, op, (p.q.shape[0] + tokens - 1) / tokens, kv_heads, n.splits,
-                             k, v, stream);
+  const PagedOp op{p,
+                   n,
+                   n.group,
+                   box_rows,
+                   static_cast<int>(n.k.head / 64),
+                   static_cast<int>(n.v.head / 64),
+                   tokens,
+                   parts,
+                   others};
+  const auto launch_for = [&]<int kDims, bool kGrouped> {
+    return tiles::launch_tiles<tiles::Shape<kDims, kGrouped>>(
+        op, (p.q.shape[0] + tokens - 1) / tokens, kv_heads, n.splits, k, v, stream);
+  };
+  if (fit.dims == 64) return launch_for.template operator()<64, false>();
+  if (fit.dims == 128) {
+    return grouped ? launch_for.template operator()<128, true>()
+                   : launch_for.template operator()<128, false>();
+  }
+  return grouped ? launch_for.template operator()<256, true>()
+                 : launch_for.template operator()<256, false>();
 }
 
 }  // namespace attnscope::cuda::paged

@@ -14,6 +14,7 @@ struct VarlenOp {
   as_varlen_attention_params p;
   I64 group;
   int box_rows;
+  int panels_k, panels_v;
   I64 tokens;  // of a tile
 
   __device__ __forceinline__ I64 sequences() const { return p.cu_seqlens.shape[0] - 1; }
@@ -28,8 +29,8 @@ struct VarlenOp {
 
   // Tiles are numbered sequence by sequence: every warp looks for the block's, 32 sequences at a
   // time.
-  __device__ __forceinline__ bool find(tiles::Tile& tile) const {
-    const I64 lane = threadIdx.x % 32, wanted = blockIdx.x, all = sequences() + 1;
+  __device__ __forceinline__ bool find(I64 wanted, tiles::Tile& tile) const {
+    const I64 lane = threadIdx.x % 32, all = sequences() + 1;
     I64 before = 0;
     for (I64 first = 0; first < all; first += 32) {
       const I64 mine = min(first + lane, all), begin = start(mine);
@@ -54,6 +55,7 @@ struct VarlenOp {
     }
     return false;
   }
+  __device__ __forceinline__ void leave(const tiles::Tile&) const {}
   __device__ __forceinline__ Seen seen(I64 token, I64 sequence) const {
     Seen s;
     if (sequence == sequences()) return s;
@@ -114,9 +116,14 @@ int attend_tiles(const as_varlen_attention_params& p, const Launch& launch) {
   const I64 tokens = fit.rows / std::min<I64>(group, fit.rows);
   // At most: every sequence, and what no sequence has, may end in a tile that is not full.
   const I64 most = std::min(p.q.shape[0], p.q.shape[0] / tokens + p.cu_seqlens.shape[0]);
-  const VarlenOp op{p, group, fit.keys, tokens};
-  return tiles::launch_tiles(fit.dims, op, most, p.k.shape[1], 1, k, v,
-                             static_cast<cudaStream_t>(launch.stream));
+  const VarlenOp op{p, group, fit.keys, 0, 0, tokens};
+  const auto launch_for = [&]<int kDims> {
+    return tiles::launch_tiles<tiles::Shape<kDims, false>>(
+        op, most, p.k.shape[1], 1, k, v, static_cast<cudaStream_t>(launch.stream));
+  };
+  return fit.dims == 64    ? launch_for.template operator()<64>()
+         : fit.dims == 128 ? launch_for.template operator()<128>()
+                           : launch_for.template operator()<256>();
 }
 
 }  // namespace attnscope::cuda::varlen

@@ -19,19 +19,22 @@ __device__ __forceinline__ std::uint32_t panel_offset(int row, int chunk) {
 }
 
 // A descriptor of a 128-byte swizzled tile at a shared address. Eight rows are 1024 bytes;
-// `panel_bytes` from one panel to the next, where a step spans several (MN-major).
+// `panel_bytes` from one panel to the next, where a step spans several (MN-major); `group_bytes`
+// from one eight rows to the next.
 __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t address,
-                                                    std::uint32_t panel_bytes) {
+                                                    std::uint32_t panel_bytes,
+                                                    std::uint32_t group_bytes = 1024) {
   return static_cast<std::uint64_t>((address & 0x3ffffu) >> 4) |
          static_cast<std::uint64_t>(panel_bytes >> 4) << 16 |
-         static_cast<std::uint64_t>(1024u >> 4) << 32 | std::uint64_t{1} << 62;
+         static_cast<std::uint64_t>(group_bytes >> 4) << 32 | std::uint64_t{1} << 62;
 }
 
 // The same, of an address that is made equal in all lanes where the compiler sees it, so that
 // descriptors stay in uniform registers.
 __device__ __forceinline__ std::uint64_t uniform_descriptor(std::uint32_t address,
-                                                            std::uint32_t panel_bytes) {
-  return descriptor(__shfl_sync(0xffffffffu, address, 0), panel_bytes);
+                                                            std::uint32_t panel_bytes,
+                                                            std::uint32_t group_bytes = 1024) {
+  return descriptor(__shfl_sync(0xffffffffu, address, 0), panel_bytes, group_bytes);
 }
 // The descriptor of what lies so many bytes further on. Addresses never carry into the upper half.
 __device__ __forceinline__ std::uint64_t further(std::uint64_t descriptor, int bytes) {
