@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "engine/family/selected_entries.h"
+#include "engine/metadata/host_rows.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -49,6 +51,7 @@ class CaptureSelections {
         const CacheSpec* entries = entries_of(info_.layout, layer);
         const CacheSpec* rows = entries != nullptr ? entries : token_rows(info_.layout, layer);
         const CacheSpec* keys = info_.layout.of_tap(layer, AS_OP_INDEXER_LOGITS, "cache");
+        if (rows != nullptr) rows_ = HostRows(*rows, info_.prompt_tokens);
         out_.row_bytes = rows != nullptr ? rows->row_bytes() : 0;
         out_.index_bytes = keys != nullptr ? keys->row_bytes() : 0;
       }
@@ -65,31 +68,40 @@ class CaptureSelections {
     return {};
   }
 
-  std::int64_t prompt_of(std::int32_t request) const {
-    return info_.prompt_tokens.at(static_cast<std::size_t>(request));
-  }
-
   Result<void> take_step(const StepTrace& trace) {
-    std::vector<std::int32_t> rows;  // token rows that decode
-    for (std::int64_t t = 0; t < trace.metadata.num_tokens_in_step(); ++t) {
-      const auto row = static_cast<std::int32_t>(t);
-      const std::int64_t from = trace.request_of(row) < 0 ? 0 : prompt_of(trace.request_of(row));
-      const std::int64_t position = trace.metadata.positions[static_cast<std::size_t>(t)];
-      if (position < from - kWarmWindows) continue;
-      if (trace.kept_index(row) < 0) {
-        return bad_input(fmt::format("{}: step {} keeps {} of {} token rows, and one that is "
-                                     "missing belongs to the trace",
-                                     capture_.path(), trace.step, trace.kept.size(),
-                                     trace.metadata.num_tokens_in_step()),
-                         "record it again with --rows all, without --request");
-      }
-      if (position >= from) {
-        rows.push_back(row);
-      } else if (auto ok = take_window(trace, row); !ok) {
-        return ok.error();
-      }
+    const StepMetadata& step = trace.metadata;
+    rows_.begin_step(step);
+    SelectionStep out;
+    out.step = trace.step;
+    out.gone = rows_.gone();
+    gone_.insert(gone_.end(), out.gone.begin(), out.gone.end());
+    for (std::size_t r = 0; r < step.live.size(); ++r) {
+      if (rows_.decodes(static_cast<std::int64_t>(r))) out.tokens += step.num_scheduled_tokens[r];
     }
-    return rows.empty() ? Result<void>() : take_decode(trace, rows);
+    for (std::size_t i = 0; i < out_.layers.size(); ++i) {
+      const TapCopy* indices = indices_of(trace, out_.layers[i]);
+      if (indices == nullptr) return not_recorded(trace.step);
+      LayerSelection& selection = out.layers.emplace_back();
+      for (std::int64_t r = 0; r < step.num_live(); ++r) {
+        auto ok = rows_.decodes(r) ? take_decode(trace, *indices, r, i, selection)
+                                   : keep_windows(trace, *indices, r, windows_[i]);
+        if (!ok) return ok;
+      }
+      selection.written = rows_.written();
+      std::ranges::sort(selection.selected);
+      const auto twice = std::ranges::unique(selection.selected);
+      selection.selected.erase(twice.begin(), twice.end());
+    }
+    if (out.tokens == 0) return {};
+    out.gone = std::exchange(gone_, {});
+    for (std::int64_t t = 0; t < step.num_tokens_in_step(); ++t) {
+      const std::int32_t r = step.token_to_req[static_cast<std::size_t>(t)];
+      if (!rows_.decodes(r)) continue;
+      std::int64_t& most = rows_of_[step.live[static_cast<std::size_t>(r)]];
+      most = std::max(most, (step.positions[static_cast<std::size_t>(t)] + 1) / tokens_per_row_);
+    }
+    out_.steps.push_back(std::move(out));
+    return {};
   }
 
   // Of one layer; nullptr where it has no values.
@@ -99,48 +111,59 @@ class CaptureSelections {
     return tap != nullptr && present(tap->value) && !tap->stats ? tap : nullptr;
   }
 
-  static void add_rows(const StepTrace& trace, const TapCopy& indices, std::int32_t row,
-                       std::vector<HostRow>& out) {
-    const std::int64_t kept = trace.kept_index(row);
-    for (std::int64_t k = 0; k < indices.value.shape[1]; ++k) {
-      const std::int32_t entry = *at<std::int32_t>(indices.value, kept, k);
-      if (entry >= 0) out.push_back({trace.request_of(row), entry});
-    }
+  Error row_is_missing(const StepTrace& trace) const {
+    return bad_input(fmt::format("{}: step {} keeps {} of {} token rows, and one that is missing "
+                                 "belongs to the trace",
+                                 capture_.path(), trace.step, trace.kept.size(),
+                                 trace.metadata.num_tokens_in_step()),
+                     "record it again with --rows all, without --request");
   }
 
-  Result<void> take_window(const StepTrace& trace, std::int32_t row) {
-    for (std::size_t i = 0; i < out_.layers.size(); ++i) {
-      const TapCopy* indices = indices_of(trace, out_.layers[i]);
-      if (indices == nullptr) return not_recorded(trace.step);
-      add_rows(trace, *indices, row, windows_[i]);
+  static std::vector<std::int32_t> entries_in(const TapCopy& indices, std::int64_t kept) {
+    std::vector<std::int32_t> entries;
+    for (std::int64_t k = 0; k < indices.value.shape[1]; ++k) {
+      const std::int32_t entry = *at<std::int32_t>(indices.value, kept, k);
+      if (entry >= 0) entries.push_back(entry);
+    }
+    return entries;
+  }
+
+  // Of the last tokens that a request prefills in this step. One whose row was not kept is noted
+  // and told when the request decodes: the windows of a prompt are its last ones.
+  Result<void> keep_windows(const StepTrace& trace, const TapCopy& indices, std::int64_t r,
+                            WarmWindows& windows) {
+    const auto& starts = trace.metadata.query_start_loc;
+    const std::int64_t end = starts[static_cast<std::size_t>(r) + 1];
+    const std::int64_t begin =
+        std::max<std::int64_t>(starts[static_cast<std::size_t>(r)], end - kWarmWindows);
+    for (std::int64_t t = begin; t < end; ++t) {
+      const std::int64_t kept = trace.kept_index(t);
+      const std::int32_t request = trace.metadata.live[static_cast<std::size_t>(r)];
+      if (kept < 0) unkept_.insert_or_assign(request, row_is_missing(trace));
+      windows.add(request, kept < 0 ? std::vector<std::int32_t>{-1} : entries_in(indices, kept));
     }
     return {};
   }
 
-  Result<void> take_decode(const StepTrace& trace, const std::vector<std::int32_t>& rows) {
-    SelectionStep step;
-    step.step = trace.step;
-    step.tokens = std::ssize(rows);
-    for (const int layer : out_.layers) {
-      const TapCopy* indices = indices_of(trace, layer);
-      if (indices == nullptr) return not_recorded(trace.step);
-      LayerSelection& selection = step.layers.emplace_back();
-      for (const std::int32_t row : rows) {
-        add_rows(trace, *indices, row, selection.selected);
-        // The token that completes a row writes it.
-        const std::int64_t seen = trace.metadata.positions[static_cast<std::size_t>(row)] + 1;
-        if (seen % tokens_per_row_ == 0) {
-          const auto made = static_cast<std::int32_t>(seen / tokens_per_row_ - 1);
-          selection.written.push_back({trace.request_of(row), made});
+  Result<void> take_decode(const StepTrace& trace, const TapCopy& indices, std::int64_t r,
+                           std::size_t layer, LayerSelection& out) {
+    const StepMetadata& step = trace.metadata;
+    if (rows_.begins(r)) {
+      for (const auto& entries : windows_[layer].take(step.live[static_cast<std::size_t>(r)])) {
+        for (const std::int32_t entry : entries) {
+          if (entry < 0) return unkept_.at(step.live[static_cast<std::size_t>(r)]);
+          out.warm.push_back(rows_.row(r, entry));
         }
-        std::int64_t& most = rows_of_[trace.request_of(row)];
-        most = std::max(most, seen / tokens_per_row_);
       }
-      std::ranges::sort(selection.selected);
-      const auto twice = std::ranges::unique(selection.selected);
-      selection.selected.erase(twice.begin(), twice.end());
     }
-    out_.steps.push_back(std::move(step));
+    const auto row = static_cast<std::size_t>(r);
+    for (std::int64_t t = step.query_start_loc[row]; t < step.query_start_loc[row + 1]; ++t) {
+      const std::int64_t kept = trace.kept_index(t);
+      if (kept < 0) return row_is_missing(trace);
+      for (const std::int32_t entry : entries_in(indices, kept)) {
+        out.selected.push_back(rows_.row(r, entry));
+      }
+    }
     return {};
   }
 
@@ -152,18 +175,17 @@ class CaptureSelections {
       out_.rows += rows;
     }
     out_.requests = std::ssize(rows_of_);
-    // Of requests that decode in the trace alone.
-    for (std::vector<HostRow>& rows : windows_) {
-      std::erase_if(rows, [&](const HostRow& row) { return !rows_of_.contains(row.request); });
-    }
-    out_.prefill = std::move(windows_);
   }
 
   const Capture& capture_;
   const SessionInfo& info_;
   std::int64_t tokens_per_row_;
   SelectionTrace out_;
-  std::vector<std::vector<HostRow>> windows_;     // by index into out_.layers
+  HostRows rows_;
+  std::map<std::int32_t, Error>
+      unkept_;                        // by request: the last row of its prompt that is not there
+  std::vector<HostRowRange> gone_;    // since the last step of the trace
+  std::vector<WarmWindows> windows_;  // by index into out_.layers
   std::map<std::int32_t, std::int64_t> rows_of_;  // of requests that decode, the most so far
 };
 

@@ -3,9 +3,9 @@
 //
 //   auto trace = selections_of(**Capture::open("run.acap"));
 //
-// A token behind the prompt of its request decodes; tokens of one request in one step (drafts)
-// select together. Rows that requests share through blocks count for each of them. The last
-// kWarmWindows tokens of each prompt are the prefill, that of all requests before the first step.
+// Who decodes and whose rows are whose says HostRows, as it does for a session with a pool: drafts
+// of a request select together with its token, what a preempted request computes again is prefill,
+// a row in a block that requests share counts once, and rows leave with the content of their block.
 #pragma once
 
 #include "engine/capture/capture.h"

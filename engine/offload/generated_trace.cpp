@@ -121,7 +121,7 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
   trace.steps.resize(static_cast<std::size_t>(options.steps));
   for (int layer = 0; layer < options.layers; ++layer) {
     trace.layers.push_back(layer);
-    trace.prefill.emplace_back();
+    std::vector<HostRow> warm;
     std::vector<SelectingRequest> requests;
     for (std::int64_t r = 0; r < options.batch; ++r) {
       requests.emplace_back(options, layer, static_cast<std::int32_t>(r));
@@ -130,7 +130,7 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
     for (std::int64_t at = options.context - windows; at < options.context; ++at) {
       for (SelectingRequest& request : requests) {
         const auto& rows = request.select(at);
-        trace.prefill.back().insert(trace.prefill.back().end(), rows.begin(), rows.end());
+        warm.insert(warm.end(), rows.begin(), rows.end());
       }
     }
     for (std::int64_t s = 0; s < options.steps; ++s) {
@@ -138,6 +138,7 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
       step.step = s;
       step.tokens = options.batch;
       LayerSelection& out = step.layers.emplace_back();
+      if (s == 0) out.warm = std::move(warm);
       for (std::int64_t r = 0; r < options.batch; ++r) {
         const std::int64_t position = options.context + s;
         const auto& rows = requests[static_cast<std::size_t>(r)].select(position);

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 
 namespace attnscope {
 
 const char* pool_policy_name(PoolPolicy policy) {
   return policy == PoolPolicy::kLru ? "lru" : "fifo";
+}
+
+std::int64_t pool_rows(double ratio, std::int64_t rows) {
+  return std::max<std::int64_t>(1, std::llround(ratio * static_cast<double>(rows)));
 }
 
 RowPool::RowPool(const PoolOptions& options)
@@ -61,17 +66,64 @@ std::int32_t RowPool::take(const HostRow& row, std::vector<RowMove>& evictions) 
   return at;
 }
 
-void RowPool::warm(std::span<const HostRow> rows) {
-  std::vector<RowMove> evictions;
+std::vector<RowMove> RowPool::warm(std::span<const HostRow> rows) {
+  std::vector<RowMove> evictions, moves;
   for (const HostRow& row : rows) {
     ++step_;
     const std::int32_t at = find(row);
     if (at >= 0) {
       use(at);
     } else {
-      take(row, evictions);
+      moves.push_back({row, take(row, evictions)});
     }
   }
+  return moves;
+}
+
+Result<void> RowPool::fits(std::size_t needed) const {
+  if (needed <= places_.size()) return {};
+  return bad_input(
+      fmt::format("a pool of {} rows is too small for a step that needs {} at once", places_.size(),
+                  needed),
+      fmt::format("give it a larger share of the rows, or at least {} of them", needed));
+}
+
+Result<PoolStep> RowPool::write(std::span<const HostRow> written) {
+  if (auto ok = fits(written.size()); !ok) return ok.error();
+  ++step_;
+  PoolStep out;
+  for (const HostRow& row : written) {
+    if (const std::int32_t at = find(row); at >= 0) use(at);
+  }
+  for (const HostRow& row : written) {
+    const std::int32_t at = find(row);
+    out.written.push_back({row, at >= 0 ? at : take(row, out.evictions)});
+  }
+  return out;
+}
+
+Result<void> RowPool::select(std::span<const HostRow> selected, PoolStep& step) {
+  std::unordered_set<std::uint64_t> needed;
+  for (const RowMove& made : step.written) needed.insert(key(made.row));
+  for (const HostRow& row : selected) needed.insert(key(row));
+  if (auto ok = fits(needed.size()); !ok) return ok;
+  step.at.reserve(selected.size());
+  // What is there is needed before anything makes room.
+  for (const HostRow& row : selected) {
+    const std::int32_t at = find(row);
+    if (at < 0 || place(at).needed == step_) continue;
+    use(at);
+    step.hits.push_back({row, at});
+  }
+  for (const HostRow& row : selected) {
+    std::int32_t at = find(row);
+    if (at < 0) {
+      at = take(row, step.evictions);
+      step.misses.push_back({row, at});
+    }
+    step.at.push_back(at);
+  }
+  return {};
 }
 
 Result<PoolStep> RowPool::step(std::span<const HostRow> written,
@@ -79,47 +131,16 @@ Result<PoolStep> RowPool::step(std::span<const HostRow> written,
   std::unordered_set<std::uint64_t> needed;
   for (const HostRow& row : written) needed.insert(key(row));
   for (const HostRow& row : selected) needed.insert(key(row));
-  if (needed.size() > places_.size()) {
-    return bad_input(
-        fmt::format("a pool of {} rows is too small for a step that needs {} at once",
-                    places_.size(), needed.size()),
-        fmt::format("give it a larger share of the rows, or at least {} of them", needed.size()));
-  }
-  ++step_;
-  PoolStep out;
-  out.at.reserve(selected.size());
-  // What is there is needed before anything makes room.
-  for (const HostRow& row : selected) {
-    const std::int32_t at = find(row);
-    if (at < 0 || place(at).needed == step_) continue;
-    if (std::ranges::find(written, row) != written.end()) continue;
-    use(at);
-    out.hits.push_back({row, at});
-  }
-  for (const HostRow& row : written) {
-    std::int32_t at = find(row);
-    if (at < 0) {
-      at = take(row, out.evictions);
-    } else {
-      use(at);
-    }
-    out.written.push_back({row, at});
-  }
-  for (const HostRow& row : selected) {
-    std::int32_t at = find(row);
-    if (at < 0) {
-      at = take(row, out.evictions);
-      out.misses.push_back({row, at});
-    }
-    out.at.push_back(at);
-  }
+  if (auto ok = fits(needed.size()); !ok) return ok.error();
+  auto out = write(written);
+  if (auto ok = select(selected, *out); !ok) return ok.error();
   return out;
 }
 
-void RowPool::drop(std::int32_t request) {
+void RowPool::drop(const HostRowRange& gone) {
   for (std::int32_t at = oldest_; at >= 0;) {
     const std::int32_t next = place(at).newer;
-    if (place(at).row.request == request) {
+    if (gone.holds(place(at).row)) {
       place_of_.erase(key(place(at).row));
       unlink(at);
       free_.push_back(at);

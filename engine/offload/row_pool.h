@@ -4,11 +4,13 @@
 //
 //   RowPool pool({.rows = 512, .policy = PoolPolicy::kLru});
 //   pool.warm(selected_in_prefill);                    // the last ones stay
-//   auto step = pool.step(written, selected);          // of one decode step
+//   auto step = pool.write(new_rows);                  // of one decode step: before it selects
+//   pool.select(selected, *step);
 //   for (const RowMove& m : step->misses) ..           // host row m.row -> pool row m.at
 //
 // LRU evicts the row whose last use is longest ago, FIFO the one that came in first. Rows that the
-// step itself needs are never evicted by it.
+// step itself needs are never evicted by it, but by new rows, which have their place before anybody
+// knows what is selected.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +26,21 @@ namespace attnscope {
 enum class PoolPolicy { kLru, kFifo };
 const char* pool_policy_name(PoolPolicy policy);  // "lru", "fifo"
 
-// A row of a request's cache of one layer: its number among the request's own.
+// A row of a request's cache of one layer: its number among the request's own. Of a row that
+// requests share the request is the one that made it.
 struct HostRow {
   std::int32_t request = 0;
   std::int32_t row = 0;
   friend bool operator==(const HostRow&, const HostRow&) = default;
   friend auto operator<=>(const HostRow&, const HostRow&) = default;
+};
+
+// Rows of a request, one after another.
+struct HostRowRange {
+  std::int32_t request = 0, first = 0, rows = 0;
+  bool holds(const HostRow& row) const {
+    return row.request == request && row.row >= first && row.row - first < rows;
+  }
 };
 
 // A host row and its place in the pool.
@@ -48,6 +59,9 @@ struct PoolStep {
   std::vector<std::int32_t> at;    // place of each selected row, in the order of the list
 };
 
+// Rows of a pool that is to hold this share of so many; at least one.
+std::int64_t pool_rows(double ratio, std::int64_t rows);
+
 struct PoolOptions {
   std::int64_t rows = 0;  // of the pool
   PoolPolicy policy = PoolPolicy::kLru;
@@ -58,14 +72,20 @@ class RowPool {
   explicit RowPool(const PoolOptions& options);
 
   // Brings rows in before decode starts, one after the other; what does not fit makes room as in a
-  // step. Nothing is counted.
-  void warm(std::span<const HostRow> rows);
-  // written: rows that this step makes, whether it selects them or not. selected: may name a row
-  // more than once, which counts once; one that the step writes is neither hit nor miss.
-  // AS_BAD_INPUT, and nothing changes, where the pool has fewer rows than the step needs at once.
+  // step. Nothing is counted. Returns what came in, in that order: a later one may have the place
+  // of an earlier one.
+  std::vector<RowMove> warm(std::span<const HostRow> rows);
+  // A step begins: rows that it makes, whether it selects them or not, each once.
+  // AS_BAD_INPUT, and nothing changes, where the pool has fewer rows.
+  Result<PoolStep> write(std::span<const HostRow> written);
+  // .. and what it selects, which may name a row more than once, which counts once; one that the
+  // step writes is neither hit nor miss. AS_BAD_INPUT where the pool has fewer rows than the step
+  // needs at once.
+  Result<void> select(std::span<const HostRow> selected, PoolStep& step);
+  // Both.
   Result<PoolStep> step(std::span<const HostRow> written, std::span<const HostRow> selected);
-  // A request has ended, or lost its blocks: its rows leave, nothing is written back.
-  void drop(std::int32_t request);
+  // They are no rows any more: those that are here leave, nothing is written back.
+  void drop(const HostRowRange& gone);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(places_.size()); }
   std::int64_t resident() const { return static_cast<std::int64_t>(place_of_.size()); }
@@ -89,6 +109,7 @@ class RowPool {
   void link_newest(std::int32_t at);
   void use(std::int32_t at);
   std::int32_t take(const HostRow& row, std::vector<RowMove>& evictions);
+  Result<void> fits(std::size_t needed) const;
 
   PoolPolicy policy_;
   std::vector<RowPlace> places_;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -13,13 +15,17 @@
 namespace attnscope {
 
 struct LayerSelection {
-  std::vector<HostRow> selected;  // of all requests of the step; each once
+  // Of requests that begin to decode in this step: what the last windows of their prefill selected,
+  // the oldest window first. A window is one query token.
+  std::vector<HostRow> warm;
   std::vector<HostRow> written;   // new rows
+  std::vector<HostRow> selected;  // of all requests of the step; each once
 };
 
 struct SelectionStep {
   std::int64_t step = 0;  // as the source counts
   std::int64_t tokens = 0;
+  std::vector<HostRowRange> gone;      // since the step before: their blocks serve others
   std::vector<LayerSelection> layers;  // by index into SelectionTrace::layers
 };
 
@@ -32,14 +38,24 @@ struct SelectionTrace {
   std::int64_t requests = 0;     // that decode
   std::int64_t row_bytes = 0;    // of one row
   std::int64_t index_bytes = 0;  // of its key for the indexer, which stays on the device
-  // By layer: rows that the last windows of prefill selected, the oldest window first. A window is
-  // one query token.
-  std::vector<std::vector<HostRow>> prefill;
   std::vector<SelectionStep> steps;
 };
 
 // Windows of prefill that a pool is warmed with.
 inline constexpr int kWarmWindows = 32;
+
+// What the last windows of each request selected, while it does not decode yet: entries of its own.
+class WarmWindows {
+ public:
+  explicit WarmWindows(int windows = kWarmWindows) : windows_(static_cast<std::size_t>(windows)) {}
+  void add(std::int32_t request, std::vector<std::int32_t> entries);
+  // The request decodes: its windows, the oldest first, which are forgotten.
+  std::vector<std::vector<std::int32_t>> take(std::int32_t request);
+
+ private:
+  std::size_t windows_;
+  std::map<std::int32_t, std::deque<std::vector<std::int32_t>>> kept_;
+};
 
 struct GeneratorOptions {
   std::int64_t context = 32768;  // rows of each request before it decodes

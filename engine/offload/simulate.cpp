@@ -57,11 +57,12 @@ Result<OffloadLayer> simulate_layer(const SelectionTrace& trace, std::size_t ind
   OffloadLayer out;
   out.layer = trace.layers[index];
   RowPool pool({.rows = pool_rows, .policy = options.policy});
-  if (options.warm) pool.warm(trace.prefill[index]);
   OverlapMean overlap;
   out.us.fill(0.0);
   for (const SelectionStep& step : trace.steps) {
     const LayerSelection& layer = step.layers[index];
+    for (const HostRowRange& gone : step.gone) pool.drop(gone);
+    if (options.warm) pool.warm(layer.warm);
     auto done = pool.step(layer.written, layer.selected);
     if (!done) {
       return bad_input(
@@ -109,7 +110,7 @@ Result<OffloadResult> simulate_offload(const SelectionTrace& trace, const Offloa
   }
   OffloadResult result;
   result.pool_rows =
-      std::max<std::int64_t>(1, std::llround(options.ratio * static_cast<double>(trace.rows)));
+      options.pool_rows > 0 ? options.pool_rows : pool_rows(options.ratio, trace.rows);
   result.us.fill(0.0);
   for (const SelectionStep& step : trace.steps) result.tokens += step.tokens;
   for (std::size_t i = 0; i < trace.layers.size(); ++i) {

@@ -15,7 +15,8 @@
 namespace attnscope {
 
 struct OffloadOptions {
-  double ratio = 0.2;  // rows of a layer's pool to all its rows once the trace ends
+  double ratio = 0.2;          // rows of a layer's pool to all its rows once the trace ends
+  std::int64_t pool_rows = 0;  // so many instead; 0 = by the ratio
   PoolPolicy policy = PoolPolicy::kLru;
   bool warm = true;  // with the selections of the last kWarmWindows tokens of prefill
   OverlapConstants constants = {};

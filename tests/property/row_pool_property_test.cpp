@@ -58,13 +58,19 @@ TEST_P(RowPoolProperty, DoesAsThePlainModel) {
     for (int s = 0; s < 60; ++s) {
       if (below(12) == 0) {
         const std::int32_t request = below(3);
-        pool.drop(request);
-        std::erase_if(plain.list, [&](const HostRow& r) { return r.request == request; });
-        std::erase_if(place, [&](const auto& p) { return p.first.request == request; });
+        const HostRowRange gone{request, below(12), 1 + below(24)};
+        pool.drop(gone);
+        const auto leaves = [&](const HostRow& r) {
+          return r.request == request && r.row >= gone.first && r.row < gone.first + gone.rows;
+        };
+        std::erase_if(plain.list, leaves);
+        std::erase_if(place, [&](const auto& p) { return leaves(p.first); });
       }
       std::vector<HostRow> selected, written;
       for (int i = below(5); i > 0; --i) selected.push_back({below(3), below(20)});
-      if (below(3) == 0) written.push_back({below(3), below(24)});
+      for (std::int32_t request = 0; request < 2; ++request) {
+        if (below(3) == 0) written.push_back({request, below(24)});
+      }
       std::set<HostRow> needed(selected.begin(), selected.end());
       needed.insert(written.begin(), written.end());
       const auto done = pool.step(written, selected);
@@ -74,18 +80,18 @@ TEST_P(RowPoolProperty, DoesAsThePlainModel) {
       }
       ASSERT_TRUE(done) << done.error().text();
       std::vector<HostRow> hits, misses, gone;
+      const std::set<HostRow> made(written.begin(), written.end());
+      for (const HostRow& row : written) {
+        if (plain.has(row)) plain.use(row);
+      }
+      for (const HostRow& row : written) {
+        if (!plain.has(row)) plain.enter(row, made, gone);
+      }
       for (const HostRow& row : selected) {
-        if (std::ranges::find(written, row) != written.end()) continue;
+        if (made.contains(row)) continue;
         if (!plain.has(row) || std::ranges::find(hits, row) != hits.end()) continue;
         hits.push_back(row);
         plain.use(row);
-      }
-      for (const HostRow& row : written) {
-        if (plain.has(row)) {
-          plain.use(row);
-        } else {
-          plain.enter(row, needed, gone);
-        }
       }
       for (const HostRow& row : selected) {
         if (plain.has(row)) continue;

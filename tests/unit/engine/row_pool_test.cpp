@@ -93,10 +93,24 @@ TEST(RowPool, RequestsHaveRowsOfTheirOwnAndLeaveWithThem) {
   pool.warm(rows({1, 2}));
   pool.warm(rows({1}, 1));
   EXPECT_EQ(pool.resident(), 3);
-  pool.drop(0);
+  pool.drop({0, 0, 2});
+  EXPECT_TRUE(pool.holds({0, 2}));
+  pool.drop({0, 2, 1});
   EXPECT_FALSE(pool.holds({0, 1}));
   EXPECT_TRUE(pool.holds({1, 1}));
   EXPECT_EQ(of(step(pool, {}, {1}).misses), rows({1}));
+}
+
+// A new row has its place before anybody knows what is selected: the oldest one leaves for it.
+TEST(RowPool, ANewRowMayPushOutWhatIsSelected) {
+  RowPool pool({.rows = 3});
+  step(pool, {}, {1});
+  step(pool, {}, {2});
+  step(pool, {}, {3});
+  const PoolStep done = step(pool, {9}, {1});
+  EXPECT_EQ(of(done.evictions), rows({1, 2}));
+  EXPECT_EQ(of(done.misses), rows({1}));
+  EXPECT_TRUE(done.hits.empty());
 }
 
 // Counted by hand: rows 0..3 selected, then 1..4, through a pool of four, cold.
@@ -106,9 +120,8 @@ TEST(SimulateOffload, CountsBytesAndOverlapOfASmallTrace) {
   trace.context = trace.rows = 8;
   trace.requests = 1;
   trace.row_bytes = 100;
-  trace.prefill.emplace_back();
-  trace.steps.push_back({0, 1, {{rows({0, 1, 2, 3}), {}}}});
-  trace.steps.push_back({1, 1, {{rows({1, 2, 3, 4}), rows({4})}}});
+  trace.steps.push_back({0, 1, {}, {{{}, {}, rows({0, 1, 2, 3})}}});
+  trace.steps.push_back({1, 1, {}, {{{}, rows({4}), rows({1, 2, 3, 4})}}});
   const auto result = simulate_offload(trace, {.ratio = 0.5, .warm = false});
   ASSERT_TRUE(result) << result.error().text();
   EXPECT_EQ(result->pool_rows, 4);
