@@ -14,6 +14,7 @@
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
@@ -42,6 +43,7 @@ constexpr bool is_loop(as_op_id op) {
     case AS_OP_COPY_BLOCKS:
     case AS_OP_LOCAL_BATCH:
     case AS_OP_ATTENTION_PLAN:
+    case AS_OP_EXCHANGE_ROWS:
     case AS_OP_SEQUENCE_TABLE:
     case AS_OP_PAGE_INDICES:
     case AS_OP_COMPACT_TABLES:

@@ -4,6 +4,7 @@ set(plugin_parts params/dtype.h params/tensor.h params/head.h params/numeric_rul
     params/op_ids.h params/lane.h params/step_params.h params/attention_params.h
     params/compressor_params.h params/dense_params.h params/draft_params.h params/indexer_params.h
     params/helper_params.h params/paged_params.h params/mla_params.h
+    params/offload_params.h
     params/row_format.h layout/records.h layout/mla_rows.h params/plugin.h)
 set(plugin_header "/* attnscope ${PROJECT_VERSION}: what a plugin needs. Made by the build. */\n")
 foreach(part ${plugin_parts})

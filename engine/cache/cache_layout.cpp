@@ -77,6 +77,10 @@ std::string part_name(std::string name, std::int64_t part) {
 }  // namespace
 
 const CacheSpec* CacheLayout::find(int layer, CacheId id, int peer) const {
+  if (id.role == AS_CACHE_ANY) {
+    const CacheSpec* entries = entries_of(*this, layer);
+    return entries != nullptr ? entries : token_rows(*this, layer);
+  }
   for (const CacheSpec& spec : specs) {
     if (spec.layer != owner(layer) || spec.id != id) continue;
     if (spec.peer == peer || spec.sharding == CacheSharding::kReplicated) return &spec;

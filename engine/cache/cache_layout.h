@@ -48,6 +48,7 @@ struct CacheLayout {
   std::vector<int> sharers(int layer) const;
 
   // Spec of a layer's cache, or of the one that it shares; nullptr when the layer has no such one.
+  // Of AS_CACHE_ANY: of the one with the rows that it selects from, or attends all of.
   // peer: that of another rank, which is the own one's where all ranks hold the same bytes; -1 = of
   // the own rank.
   const CacheSpec* find(int layer, CacheId id, int peer = -1) const;

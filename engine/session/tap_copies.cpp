@@ -32,7 +32,7 @@ int axis_of(std::string_view axes, std::string_view letter) {
 // blocks, columns or sampled rows.
 bool is_weight_tap(const as_tap_info& tap) {
   if (tap.direction != AS_TAP_IN) return false;
-  for (const char* letter : {"T", "R", "G", "S", "F", "C", "N", "L", "P", "X", "Y"}) {
+  for (const char* letter : {"T", "R", "G", "S", "F", "C", "N", "L", "M", "P", "X", "Y"}) {
     if (axis_of(tap.axes, letter) >= 0) return false;
   }
   return true;
@@ -143,7 +143,9 @@ void copy_forced_row(const as_cache& forced, std::int32_t token, std::vector<std
 RowsCopy copy_cache_rows(const Session& session, const as_tap_info& tap, int layer,
                          const std::vector<std::int32_t>& kept) {
   const OpParams& params = session.last_params();
-  RowsCopy copy = written_rows(params, tap, kept);
+  // Rows that are moved are no token's.
+  const bool of_tokens = axis_of(tap.axes, "M") != 0;
+  RowsCopy copy = written_rows(params, tap, of_tokens ? kept : std::vector<std::int32_t>());
   copy.group = session.parts().layout.of_tap(layer, params.op(), tap.offset)->group;
   if (session.references() == References::kNone) return copy;
   for (const std::int32_t token : copy.tokens) {

@@ -29,6 +29,7 @@ std::string axis_word(const std::string& axis) {
   if (axis == "P") return "block";
   if (axis == "W" || axis == "A" || axis == "K") return "place";
   if (axis == "N") return "entry";
+  if (axis == "M") return "move";
   if (axis == "bytes") return "byte";
   if (axis == "groups") return "output group";
   return "column";

@@ -16,6 +16,7 @@
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/lane.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"

@@ -9,6 +9,7 @@
 #include "kernels/cpu/draft_check.h"
 #include "kernels/cpu/local_batch_check.h"
 #include "kernels/cpu/mla_checks.h"
+#include "kernels/cpu/offload_check.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/compressor_params.h"

@@ -105,6 +105,11 @@ void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device
   stage_caches(AS_OP_GATHER_ROWS, host, device, staging);
 }
 
+void stage_more(const as_exchange_rows_params& host, as_exchange_rows_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_EXCHANGE_ROWS, host, device, staging);
+}
+
 void stage_more(const as_compressor_state_params& host, as_compressor_state_params& device,
                 Staging& staging) {
   stage_caches(AS_OP_COMPRESSOR_STATE, host, device, staging);

@@ -8,6 +8,7 @@
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope::cuda {
@@ -31,6 +32,8 @@ void stage_more(const as_rope_kv_insert_params& host, as_rope_kv_insert_params& 
 void stage_more(const as_paged_attention_params& host, as_paged_attention_params& device,
                 Staging& staging);
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device, Staging& staging);
+void stage_more(const as_exchange_rows_params& host, as_exchange_rows_params& device,
+                Staging& staging);
 void stage_more(const as_inverse_rope_quantise_params& host,
                 as_inverse_rope_quantise_params& device, Staging& staging);
 void stage_more(const as_mla_q_absorb_params& host, as_mla_q_absorb_params& device,

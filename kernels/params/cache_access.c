@@ -5,34 +5,35 @@
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/paged_params.h"
 
 #define AT(S, field) offsetof(S, field)
 #define WRITES_SLOTS(S, cache, slots, role, nth) \
-  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0 }
+  { AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0, 0 }
 #define READS_SLOTS(S, cache, slots, role, nth) \
-  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0 }
+  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0, 0 }
 #define READS_LIST(S, cache, list, lens, role, nth)                                                \
   {                                                                                                \
     AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0, role, nth, 0, \
-        0                                                                                          \
+        0, 0                                                                                       \
   }
 #define READS_TABLE(S, cache, table, lens, token_to_req, role, nth)                                \
   {                                                                                                \
     AT(S, cache), AS_TAP_IN, AS_BY_TABLE, AT(S, table), AT(S, lens), AT(S, token_to_req), 0, 0, 0, \
-        0, 0, role, nth, 0, 0                                                                      \
+        0, 0, role, nth, 0, 0, 0                                                                   \
   }
 #define READS_CONTEXT(S, cache, role)                                                           \
   {                                                                                             \
     AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
-        AT(S, positions), 0, AT(S, window), 0, 0, role, 0, AT(S, causal), AT(S, chunk)          \
+        AT(S, positions), 0, AT(S, window), 0, 0, role, 0, AT(S, causal), AT(S, chunk), 0       \
   }
 /* The same of an op that is always causal, over all of it. */
 #define READS_SEEN(S, cache, role)                                                              \
   {                                                                                             \
     AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
-        AT(S, positions), 0, 0, 0, 0, role, 0, 0, 0                                             \
+        AT(S, positions), 0, 0, 0, 0, role, 0, 0, 0, 0                                          \
   }
 /* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
 #define READS_STATES(nth)                                                                     \
@@ -41,7 +42,14 @@
         AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, token_to_req), \
         AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),       \
         AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given),   \
-        AS_CACHE_STATE, nth, 0, 0                                                             \
+        AS_CACHE_STATE, nth, 0, 0, 0                                                          \
+  }
+
+/* Of rows that are moved: the cache that the layer selects from, whichever it is. */
+#define WRITES_COPIES(S, cache, slots, from)                                                      \
+  {                                                                                               \
+    AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, AS_CACHE_ANY, 0, 0, \
+        0, AT(S, from)                                                                            \
   }
 
 static const as_cache_access kInsertAccess[] = {
@@ -106,6 +114,13 @@ static const as_cache_access kGatherAccess[] = {
     READS_SLOTS(as_gather_rows_params, cache, slots, AS_CACHE_ANY, 0),
 };
 
+static const as_cache_access kExchangeAccess[] = {
+    READS_SLOTS(as_exchange_rows_params, fresh, fresh_from, AS_CACHE_ANY, 0),
+    WRITES_COPIES(as_exchange_rows_params, pages, pages_to, fresh_from),
+    READS_SLOTS(as_exchange_rows_params, missed, missed_from, AS_CACHE_ANY, 0),
+    WRITES_COPIES(as_exchange_rows_params, pool, pool_to, missed_from),
+};
+
 #define ACCESSES(op, list) \
   { op, (uint32_t)(sizeof(list) / sizeof(list[0])), list }
 
@@ -127,6 +142,7 @@ static const struct {
     ACCESSES(AS_OP_INDEX_KEY_INSERT, kIndexKeyAccess),
     ACCESSES(AS_OP_MLA_ATTENTION, kMlaAccess),
     ACCESSES(AS_OP_SPARSE_MLA_ATTENTION, kSparseMlaAccess),
+    ACCESSES(AS_OP_EXCHANGE_ROWS, kExchangeAccess),
     ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),
 };
 

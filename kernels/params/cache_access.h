@@ -56,6 +56,8 @@ typedef struct as_cache_access {
   uint8_t nth;           /* which of the layer's caches of this role, in order of registration */
   uint16_t causal;       /* context: int32_t */
   uint16_t chunk;        /* context: int32_t */
+  uint16_t copies;       /* slots, written: as_tensor i64; row n becomes the one in this slot of the
+                            same cache, whichever tokens there are */
 } as_cache_access;
 
 /* The accesses of an op, in the order of its taps; NULL and *count 0 where it has no

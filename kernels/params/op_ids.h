@@ -80,7 +80,9 @@
   ENTRY(AS_OP_DRAFT_E_PROJ, 49, as_linear_params, linear) \
   ENTRY(AS_OP_DRAFT_SUM, 50, as_residual_params, residual) \
   /* layers of dense attention that keep no rows */ \
-  ENTRY(AS_OP_VARLEN_ATTENTION, 51, as_varlen_attention_params, varlen_attention)
+  ENTRY(AS_OP_VARLEN_ATTENTION, 51, as_varlen_attention_params, varlen_attention) \
+  /* layers that select, where their rows lie in host memory */ \
+  ENTRY(AS_OP_EXCHANGE_ROWS, 52, as_exchange_rows_params, exchange_rows)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

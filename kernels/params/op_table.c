@@ -9,6 +9,7 @@
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
@@ -455,6 +456,20 @@ static const as_param_info kDraftNormFields[] = {
     REAL(as_draft_norm_params, eps),
 };
 
+static const as_tap_info kExchangeRows[] = {
+    IN(as_exchange_rows_params, selected, "T,K", "i32"),
+    IN(as_exchange_rows_params, places, "T,K", "i32"),
+    OUT(as_exchange_rows_params, slots, "T,K", "i32", "exact"),
+    IN_CACHE(as_exchange_rows_params, fresh, "rows,bytes"),
+    IN(as_exchange_rows_params, fresh_from, "T", "i64"),
+    OUT_CACHE(as_exchange_rows_params, pages, "T,bytes", "bytes", pages_to),
+    IN(as_exchange_rows_params, pages_to, "T", "i64"),
+    IN_CACHE(as_exchange_rows_params, missed, "rows,bytes"),
+    IN(as_exchange_rows_params, missed_from, "M", "i64"),
+    OUT_CACHE(as_exchange_rows_params, pool, "M,bytes", "bytes", pool_to),
+    IN(as_exchange_rows_params, pool_to, "M", "i64"),
+};
+
 static const as_tap_info kMergeStates[] = {
     IN(as_merge_states_params, a, "T,H,D", "bf16|f32"),
     IN(as_merge_states_params, lse_a, "T,H", "f32"),
@@ -733,6 +748,9 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_VARLEN_ATTENTION, "varlen_attention",
        "Attention of packed sequences without a cache: both ways, windows, soft cap, ALiBi.", DENSE,
        ATTENTION, 744, kVarlenAttention, FIELDS(kVarlenAttentionFields)),
+    OP(AS_OP_EXCHANGE_ROWS, "exchange_rows",
+       "New rows back to their pages in host memory, missed ones into the device's pool.", INDEXED,
+       COPY, 1040, kExchangeRows, NO_FIELDS),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

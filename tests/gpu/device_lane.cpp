@@ -14,6 +14,7 @@
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 

@@ -248,6 +248,12 @@ class GpuTopkProperty : public Checks<TopkCase> {};
 TEST_P(GpuTopkProperty, MatchesBothReferences) {
   expect_right(check_topk(lane(std::get<0>(GetParam())), std::get<1>(GetParam())));
 }
+TEST(GpuExchangeRowsProperty, MovesWhatTheReferenceMoves) {
+  // All four caches are one: with its tensors on the host staging takes the blocks of each.
+  for (int which = 0; which < 60; ++which) {
+    expect_right(check_exchange_rows(lane(Way::kHost), which));
+  }
+}
 std::vector<TopkCase> topk_cases() {
   const char* names[] = {"normal", "few",   "equal",      "nan",
                          "allnan", "zeros", "infinities", "falling"};

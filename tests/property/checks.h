@@ -116,6 +116,9 @@ struct TopkCase {
 };
 Report check_topk(const Lane& lane, const TopkCase& c);
 
+// exchange_rows on pages of one of three formats, by `which`, with lists drawn for it.
+Report check_exchange_rows(const Lane& lane, int which);
+
 struct WindowCase {
   std::string name;
   std::vector<std::int64_t> lengths;

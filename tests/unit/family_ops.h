@@ -1,5 +1,6 @@
 // The ops that every model of DeepSeek-V4 runs: sessions of the tests are such models, and no
-// session runs the ops of another family. attention_plan is a step's where a profile asks for it.
+// session runs the ops of another family. attention_plan is a step's where a profile asks for it,
+// exchange_rows where rows lie in host memory.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,8 @@
 namespace attnscope {
 
 inline bool is_of_deepseek_v4(int op) {
-  return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0 && op != AS_OP_ATTENTION_PLAN;
+  return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0 && op != AS_OP_ATTENTION_PLAN &&
+         op != AS_OP_EXCHANGE_ROWS;
 }
 
 // Of layers of dense attention, and of no layer of DeepSeek-V4's.

@@ -4,6 +4,7 @@
 
 #include "engine/model/numbers.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/offload_params.h"
 
 namespace attnscope {
 namespace {
@@ -220,6 +221,45 @@ class InputsOfV4 : public InputMaker {
     p.rows_per_block = static_cast<std::int32_t>(rows);
   }
 
+  // The pool is what one request more would have: a place for each new row, then for each that is
+  // missed, one a token.
+  void exchange_rows() {
+    auto& p = init<as_exchange_rows_params>();
+    const std::int64_t rows = kFullBlockTokens / kRatio;
+    std::vector<std::int64_t> entries = rows_at(kRatio);
+    entries.push_back(2 * tokens + kTopK);
+    const InputTable table = make_table(entries, rows);
+    const auto slot = [&](std::int64_t request, std::int64_t entry) {
+      return table.slot(request, entry, rows);
+    };
+    std::vector<std::int32_t> selected, places;
+    std::vector<std::int64_t> fresh_from, pages_to, missed_from, pool_to;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const std::int64_t seen = positions[to_size(t)] + 1, request = token_to_req[to_size(t)];
+      for (const std::int32_t e : choose(seen / kRatio, kTopK)) {
+        const bool pooled = e >= 0 && random.below(4) != 0;
+        selected.push_back(e < 0 ? -1 : static_cast<std::int32_t>(slot(request, e)));
+        places.push_back(pooled ? static_cast<std::int32_t>(slot(requests, 2 * tokens + e % kTopK))
+                                : -1);
+      }
+      const bool made = seen % kRatio == 0;
+      fresh_from.push_back(made ? slot(requests, t) : -1);
+      pages_to.push_back(made ? slot(request, seen / kRatio - 1) : -1);
+      const bool missed = seen / kRatio > 1 && !made;
+      missed_from.push_back(missed ? slot(request, 0) : -1);
+      pool_to.push_back(missed ? slot(requests, tokens + t) : -1);
+    }
+    p.selected = keep(selected, {tokens, kTopK});
+    p.places = keep(places, {tokens, kTopK});
+    p.slots = make(AS_I32, {tokens, kTopK});
+    p.fresh = make_cache(table, AS_RECORD_LATENT, AS_HEAD_DIM, rows, true);
+    p.pages = p.missed = p.pool = p.fresh;
+    p.fresh_from = keep(fresh_from, {tokens});
+    p.pages_to = keep(pages_to, {tokens});
+    p.missed_from = keep(missed_from, {tokens});
+    p.pool_to = keep(pool_to, {tokens});
+  }
+
   void sparse_attention() {
     auto& p = init<as_sparse_attention_params>();
     const std::int64_t rows = kFullBlockTokens / kRatio;
@@ -323,6 +363,9 @@ bool InputsOfV4::fill() {
       return true;
     case AS_OP_TOPK_TO_SLOTS:
       topk_to_slots();
+      return true;
+    case AS_OP_EXCHANGE_ROWS:
+      exchange_rows();
       return true;
     case AS_OP_SPARSE_ATTENTION:
       sparse_attention();

@@ -39,12 +39,13 @@ std::string evidence(const Comparison& c, const OpParams& params, const as_tap_i
   const std::vector<std::string> axes = split_axes(tap.axes);
   const bool sampled = params.info().phase == AS_PHASE_AFTER;  // rows to sample, not tokens
   std::string where;
-  std::int64_t token = -1;
+  std::int64_t written = -1;
   for (std::size_t i = 0; i < c.worst.index.size() && i < axes.size(); ++i) {
     const std::int64_t at_index = c.worst.index[i];
     if (!where.empty()) where += ", ";
+    if (i == 0 && axes[i] == "M") written = at_index;
     if (axes[i] == "T" || (i == 0 && axes[i] == "N")) {
-      token = at_index;
+      std::int64_t token = written = at_index;
       if (sampled && step != nullptr &&
           at_index < static_cast<std::int64_t>(step->sample_rows.size())) {
         token = step->sample_rows[static_cast<std::size_t>(at_index)];
@@ -54,9 +55,9 @@ std::string evidence(const Comparison& c, const OpParams& params, const as_tap_i
       where += fmt::format("{} {}", axis_word(axes[i]), at_index);
     }
   }
-  if (tap.kind == AS_TAP_CACHE && token >= 0) {
+  if (tap.kind == AS_TAP_CACHE && written >= 0) {
     const as_cache& cache = params.cache(tap.offset);
-    const std::int64_t slot = *at<std::int64_t>(params.tensor(tap.mask_offset), token);
+    const std::int64_t slot = *at<std::int64_t>(params.tensor(tap.mask_offset), written);
     if (cache.addressing == AS_PAGED && cache.rows_per_block > 0) {
       where += fmt::format(", slot {} (block {}, row {})", slot, slot / cache.rows_per_block,
                            slot % cache.rows_per_block);

@@ -17,6 +17,7 @@
 #include "engine/session/step/op_params.h"
 #include "kernels/cpu/cpu_lane.h"
 #include "kernels/params/mla_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/op_ids.h"
 #include "kernels/params/paged_params.h"
 
