@@ -169,6 +169,25 @@ json scenario_json(const Scenario& scenario) {
           {"requests", requests}};
 }
 
+// Of all steps and layers; null where all rows lie on the device.
+json pools_json(const Scenario& scenario, const std::vector<StepRecord>& steps) {
+  if (scenario.ess.ratio == 0) return nullptr;
+  PoolCounts sum;
+  for (const StepRecord& step : steps) {
+    for (const PoolCounts& one : step.pools) {
+      sum.hits += one.hits;
+      sum.misses += one.misses;
+      sum.written += one.written;
+      sum.evictions += one.evictions;
+      sum.warmed += one.warmed;
+    }
+  }
+  return {{"ratio", scenario.ess.ratio}, {"policy", pool_policy_name(scenario.ess.policy)},
+          {"warm", scenario.ess.warm},   {"hits", sum.hits},
+          {"misses", sum.misses},        {"written", sum.written},
+          {"evictions", sum.evictions},  {"warmed", sum.warmed}};
+}
+
 json serving_json(const Scenario& scenario, const ServingTotals& totals) {
   return {{"prefix_caching", scenario.serving.kv.caching},
           {"hits", totals.hits},
@@ -376,6 +395,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"near_ties", near_ties},
           {"steps", steps},
           {"serving", serving_json(scenario, result.serving)},
+          {"pools", pools_json(scenario, result.steps)},
           {"summary", summary_json(result)}};
 }
 

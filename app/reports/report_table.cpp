@@ -254,6 +254,16 @@ std::string summary(const json& report, const Paint& paint) {
       "aborted\n",
       serving.at("prefix_caching").get<bool>() ? "on" : "off", count("hits"), count("hit_tokens"),
       count("preemptions"), count("recomputed_tokens"), count("aborted"));
+  if (const json pools = report.value("pools", json()); !pools.is_null()) {
+    const auto of = [&](const char* name) { return pools.at(name).get<std::int64_t>(); };
+    const double selected =
+        static_cast<double>(std::max<std::int64_t>(1, of("hits") + of("misses")));
+    out += fmt::format(
+        "rows in host memory: {} hits, {} misses ({:.1f} %), {} new, {} evicted; {} came in before "
+        "decode\n",
+        of("hits"), of("misses"), 100 * static_cast<double>(of("misses")) / selected, of("written"),
+        of("evictions"), of("warmed"));
+  }
   if (count("drafted_tokens") > 0) {
     out += fmt::format("drafts{}: {} tokens verified, {} held ({:.0f} %)\n",
                        serving.value("drafts_by_model", false) ? " of the model's draft layer" : "",

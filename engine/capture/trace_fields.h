@@ -136,6 +136,16 @@ void fields(V& v, OpTiming& t) {
 }
 
 template <class V>
+void fields(V& v, PoolCounts& p) {
+  v("layer", p.layer);
+  v("hits", p.hits);
+  v("misses", p.misses);
+  v("written", p.written);
+  v("evictions", p.evictions);
+  v("warmed", p.warmed);
+}
+
+template <class V>
 void fields(V& v, StepSummary& s) {
   v("step", s.step);
   v("tokens", s.tokens);
@@ -152,6 +162,7 @@ void fields(V& v, StepSummary& s) {
   v("events", s.events);
   v.later("decisions", s.decisions);
   v.later("timings", s.timings);
+  v.later("pools", s.pools);
 }
 
 template <class V>
@@ -276,6 +287,7 @@ void fields(V& v, ModelConfig& c) {
   v.later("dense", c.dense);
   v.later("mla", c.mla);
   v.later("draft_layers", c.draft_layers);
+  v.later("host_rows", c.host_rows);
 }
 
 }  // namespace attnscope

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/family/family.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
@@ -37,6 +38,8 @@ constexpr std::int64_t kMostPoolBlocks = (std::int64_t{1} << 31) / 64;
 constexpr std::int64_t kMostFirstBlock = std::int64_t{1} << 20;
 constexpr double kMaxSinkShift = 1e4;  // beyond it a sink is all or nothing anyway
 constexpr double kLeastGain = 1.0 / 1024;
+constexpr double kLeastRatio = 1e-6;
+constexpr std::int64_t kMostWarm = 4096;
 constexpr std::size_t kLargestText = std::size_t{1} << 30;
 
 std::atomic<bool> anywhere{false};
@@ -190,6 +193,30 @@ void read_parallel(JsonObject& root, Scenario& scenario) {
                 good.error().hint);
   }
   scenario.parallel = parallel;
+}
+
+void read_ess(JsonObject& root, Scenario& scenario) {
+  if (!root.has("ess")) return;
+  JsonObject object = root.object("ess");
+  EssOptions& ess = scenario.ess;
+  ess.ratio = object.number("ratio", kLeastRatio, 1.0);
+  ess.policy = object.choice("policy", {"lru", "fifo"}, "lru") == "fifo" ? PoolPolicy::kFifo
+                                                                         : PoolPolicy::kLru;
+  ess.warm = static_cast<int>(object.integer("warm", 0, kMostWarm, kWarmWindows));
+  object.finish();
+  const ModelConfig& model = scenario.model;
+  const Family& family = family_of(model);
+  bool selects = false;
+  for (int i = 0; i < model.num_layers(); ++i) selects = selects || family.selects(model, i);
+  if (!selects) {
+    root.fail("ess", fmt::format("no layer of {} that runs selects rows", model.name),
+              "leave it out, or choose a model whose layers select, such as tiny or tiny-v3.2");
+  }
+  if (scenario.parallel.size > 1) {
+    root.fail("ess", "rows in host memory are those of a model on one rank",
+              "leave it out, or tensor_parallel");
+  }
+  scenario.model.host_rows = true;
 }
 
 void read_hidden_states(JsonObject& root, Scenario& scenario) {
@@ -352,6 +379,7 @@ void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonRea
   read_stops(root, scenario);
   read_model(root, scenario);
   if (reader.ok()) read_parallel(root, scenario);
+  if (reader.ok()) read_ess(root, scenario);
   read_hidden_states(root, scenario);
   if (!reader.ok()) return;  // requests are checked against the model
   read_serving_part(root, parsed, scenario);

@@ -25,6 +25,11 @@
 //                         "rank": 0}, // compute beside it; rank: optional, 0
 //     "pool_blocks": 640,             // null block included
 //     "first_block": 1,               // optional: 1; the lowest id that blocks have
+//     "ess": {"ratio": 0.2,           // optional: rows that layers select from lie in host memory
+//                                     // while their requests decode; so large a share of all rows
+//                                     // that the requests come to has a place in each layer's pool
+//             "policy": "lru",        // optional: "lru"; or "fifo"
+//             "warm": 32},            // optional: 32 last tokens of each prompt fill the pool
 //     "lists": "plain",               // optional: "plain"; or "adversarial": lanes get lists with
 //                                     // holes, and garbage behind their ends
 //     "token_budget": 512,            // optional: 512
@@ -69,6 +74,7 @@
 
 #include "engine/cache/cache_layout.h"
 #include "engine/model/model_config.h"
+#include "engine/offload/selection_trace.h"
 #include "engine/sched/block_scheduler.h"
 #include "engine/sched/request.h"
 
@@ -91,6 +97,13 @@ struct ScenarioStop {
   friend bool operator==(const ScenarioStop&, const ScenarioStop&) = default;
 };
 
+// A pool of rows on the device for each layer that selects (engine/offload/row_pool.h).
+struct EssOptions {
+  double ratio = 0;  // 0 = all rows lie on the device
+  PoolPolicy policy = PoolPolicy::kLru;
+  int warm = kWarmWindows;
+};
+
 struct Scenario {
   std::string name;
   std::string path;         // file it came from
@@ -103,6 +116,7 @@ struct Scenario {
   std::int64_t pool_blocks = 0;  // null block included
   std::int64_t first_block = 1;  // the lowest id but the null block's
   bool adversarial_lists = false;
+  EssOptions ess;
   SchedulerLimits limits;
   SchedulerOptions serving;  // all but the limits, the groups and the pool
   std::int64_t decode_steps = 20;

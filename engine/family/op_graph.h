@@ -171,6 +171,14 @@ struct ModelGraph {
     as_op_id made_by = AS_OP_COUNT, read_by = AS_OP_COUNT;
   } sum;
 
+  // Where rows lie in host memory: what exchange_rows is given beside what was selected, by the
+  // session, and where it says that all of it lies.
+  struct Exchange {
+    ValueId selected = kNoValue, slots = kNoValue;
+    ValueId places = kNoValue, fresh_from = kNoValue, pages_to = kNoValue;
+    ValueId missed_from = kNoValue, pool_to = kNoValue;
+  } exchange;
+
   const LayerGraph& layer(int i) const { return layers[static_cast<std::size_t>(i)]; }
   // A layer's graph, or (layer < 0) the one that has the op.
   const Node& node(int layer, as_op_id op) const;

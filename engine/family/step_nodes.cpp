@@ -37,6 +37,32 @@ Node slot_mapping_node() {
       .step("slots", "slots");
 }
 
+Node exchange_rows_node(ModelGraph& graph, CacheId rows, ValueId selected, std::int64_t listed,
+                        int branch) {
+  ModelGraph::Exchange& e = graph.exchange;
+  if (e.slots == kNoValue) {
+    e = {.selected = selected,
+         .slots = graph.add_value("pool_slots"),
+         .places = graph.add_value("pool_places"),
+         .fresh_from = graph.add_value("fresh_from"),
+         .pages_to = graph.add_value("pages_to"),
+         .missed_from = graph.add_value("missed_from"),
+         .pool_to = graph.add_value("pool_to")};
+  }
+  return Node(AS_OP_EXCHANGE_ROWS, {}, branch)
+      .reads("selected", selected)
+      .reads("places", e.places)
+      .makes("slots", e.slots, AS_I32, {kStepTokens, listed})
+      .cache("fresh", rows)
+      .reads("fresh_from", e.fresh_from)
+      .cache("pages", rows)
+      .reads("pages_to", e.pages_to)
+      .cache("missed", rows)
+      .reads("missed_from", e.missed_from)
+      .cache("pool", rows)
+      .reads("pool_to", e.pool_to);
+}
+
 namespace {
 
 struct Head {

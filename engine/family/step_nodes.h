@@ -10,6 +10,10 @@ Node schedule_node();
 Node block_tables_node();
 // With the slots of every group; a family adds what it has beside them.
 Node slot_mapping_node();
+// exchange_rows behind topk_to_slots, whose slots `selected` are, `listed` of a token; sets
+// ModelGraph::exchange. rows: the cache that the layer selects from.
+Node exchange_rows_node(ModelGraph& graph, CacheId rows, ValueId selected, std::int64_t listed,
+                        int branch);
 // final_norm, lm_head and sample, of ModelGraph::last, whose values they add; sets
 // ModelGraph::sampled. head: the weight that it is.
 LayerGraph after_layers(ModelGraph& graph, const ModelConfig& config, std::string_view head);

@@ -144,6 +144,9 @@ struct ModelConfig {
   bool twin_tokens = false;
   DenseAttention dense;
   MlaAttention mla;
+  // Rows that layers select from lie in host memory while their requests decode, behind a pool of
+  // rows a layer on the device (engine/session/step/host_tier.h).
+  bool host_rows = false;
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

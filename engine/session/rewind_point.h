@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/session/session.h"
@@ -27,6 +28,8 @@ struct RewindPoint {
   WorkerTables tables;
   std::vector<std::int32_t> ids;  // blocks with content, free ones with a key among them; ascending
   std::vector<std::shared_ptr<const KeptBlock>> blocks;  // by place in ids
+  // Which rows the pools hold; their bytes are those of the pages.
+  std::optional<HostTier> tier = std::nullopt;
 
   // Null when the block had no content.
   std::shared_ptr<const KeptBlock> find(std::int32_t id) const;

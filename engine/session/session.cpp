@@ -209,12 +209,16 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   s->tables_.assign(scenario.requests.size(),
                     std::vector<std::vector<std::int32_t>>(parts.layout.groups.size()));
   s->make_rope_tables(longest);
-  s->slab_ = std::make_unique<Slab>(parts.layout, s->serving_->end_block());
+  s->make_tier(scenario);
+  const std::int64_t pool_blocks = s->tier_ ? s->tier_->blocks() : 0;
+  s->slab_ =
+      std::make_unique<Slab>(parts.layout, s->serving_->end_block() + pool_blocks, pool_blocks);
+  for (std::int64_t b = 0; b < pool_blocks; ++b) s->slab_->poison(s->serving_->end_block() + b);
   if (parts.adversarial_lists) plant_nan_codes(parts.layout, *s->slab_);
   s->space_ = std::make_unique<AddressSpace>(s->serving_->requests());
-  s->verifier_ = std::make_unique<Verifier>(parts, options.references, *s->space_,
-                                            scenario.pool_blocks, scenario.first_block,
-                                            options.references_lag && registry.references_beside());
+  s->verifier_ = std::make_unique<Verifier>(
+      parts, options.references, *s->space_, scenario.pool_blocks + pool_blocks,
+      scenario.first_block, options.references_lag && registry.references_beside());
   const bool on_device = std::ranges::any_of(
       options.lanes, [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (options.witness && !on_device) s->verifier_->watch_memory();
@@ -364,7 +368,7 @@ Result<void> Session::run_next() {
     if (auto ok = run_before_op(id); !ok) return ok;
   } else {
     if (parts_.inputs && !cursor_.after_layers && cursor_.op == 1) replay_input();
-    const PagedSource source(parts_.layout, *slab_, metadata_);
+    const PagedSource source(parts_.layout, *slab_, metadata_, tier());
     const OpContext context = op_context();
     const ModelGraph& graph = *parts_.graph;
     const bool drafts = in_draft_layer();
@@ -380,6 +384,9 @@ Result<void> Session::run_next() {
     }
     if (id == graph.sum.read_by) {
       if (auto ok = sum_over_ranks(source); !ok) return ok;
+    }
+    if (id == AS_OP_EXCHANGE_ROWS) {
+      if (auto ok = look_up_rows(); !ok) return ok;
     }
     OpParams params = layer_op_params(id, cursor_.layer, context, frame_, source);
     if (auto ok = run_op(id, cursor_.layer, params); !ok) return ok;
@@ -414,6 +421,7 @@ Result<void> Session::run_before_op(as_op_id id) {
                      serving_->limits().token_budget, serving_->options().kv.alignment);
   if (auto ok = run_op(id, -1, params); !ok) return ok;
   if (id == AS_OP_SLOT_MAPPING) note_selective();
+  if (id == AS_OP_SLOT_MAPPING && tier_) return begin_tier();
   return {};
 }
 

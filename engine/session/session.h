@@ -26,6 +26,7 @@
 #include "engine/session/observer.h"
 #include "engine/session/progress_watch.h"
 #include "engine/session/step/adversarial_lists.h"
+#include "engine/session/step/host_tier.h"
 #include "engine/session/step/op_timing.h"
 #include "engine/session/step/slab.h"
 #include "engine/session/step/tensor_parallel_sum.h"
@@ -84,6 +85,7 @@ struct StepRecord {
   std::vector<std::int32_t> sampled, drafted, accepted;
   // What the model's draft layer says comes behind it, -1 = nothing; empty without such a layer.
   std::vector<std::int32_t> proposed;
+  std::vector<PoolCounts> pools;  // by layer that selects, where rows lie in host memory
 };
 
 // What going back costs in memory and in steps.
@@ -184,6 +186,8 @@ class Session {
   const Serving& serving() const { return *serving_; }
   const StepMetadata& metadata() const { return metadata_; }
   const Slab& slab() const { return *slab_; }
+  // Where rows lie in host memory; nullptr = all lie on the device.
+  const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
   const Verifier& verifier() const { return *verifier_; }
   const LaneSelector& lanes() const { return lanes_; }
   // Why the session left the device, once it has: since then the CPU lane stands in for it.
@@ -273,6 +277,12 @@ class Session {
   Result<void> sum_over_ranks(const CacheSource& source);
   Error device_failure(const Error& why);  // with the place; op() leaves the device over it
   OpContext op_context();
+  // Scenario::ess.
+  void make_tier(const Scenario& scenario);
+  // Once the step's slots are known.
+  Result<void> begin_tier();
+  // Before exchange_rows: what its layer misses and where it lies.
+  Result<void> look_up_rows();
   void finish_step();
   // Before the first op of a layer that drafts.
   void begin_drafts();
@@ -315,6 +325,7 @@ class Session {
   std::optional<ServingJudge> judge_;
   WorkerTables tables_;
   std::unique_ptr<Slab> slab_;
+  std::optional<HostTier> tier_;
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Verifier> verifier_;
   std::optional<TokenWatch> token_watch_;

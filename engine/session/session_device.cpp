@@ -60,14 +60,16 @@ Result<bool> Session::try_plan(as_op_id next) {
   if (!device_) return false;
   const bool whole = whole_step_ && !seen();
   const bool at_layers = cursor_.layer == 0 && cursor_.op == 0;
-  const bool at_lists =
-      next == AS_OP_SLOT_MAPPING && whole && DeviceRun::makes_lists(*parts_.graph, lanes_);
+  // What is missed the host says, layer by layer.
+  const bool may_plan = change_ == nullptr && !tier_;
+  const bool at_lists = next == AS_OP_SLOT_MAPPING && whole && !tier_ &&
+                        DeviceRun::makes_lists(*parts_.graph, lanes_);
   if (!at_layers && !at_lists) {
     if (next == AS_OP_SLOT_MAPPING) judge_plan();
     return false;
   }
   const as_tensor hidden = frame_.get(parts_.graph->hidden);
-  auto begun = device_->begin_layers(metadata_, hidden, lanes_, change_ == nullptr, whole);
+  auto begun = device_->begin_layers(metadata_, hidden, lanes_, may_plan, whole);
   if (!begun) return device_failure(begun.error());
   if (!device_->planned() || !whole) {
     judge_plan();
@@ -101,7 +103,7 @@ Result<void> Session::run_planned(bool lists) {
 
 // As if every op had run by itself.
 Result<void> Session::record_planned(bool lists, PlannedRecord& record) {
-  const PagedSource source(parts_.layout, *slab_, metadata_);
+  const PagedSource source(parts_.layout, *slab_, metadata_, tier());
   const OpContext context = op_context();
   const auto note = [&](as_op_id op, int layer, const OpParams& params) -> Result<void> {
     const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];

@@ -32,7 +32,7 @@ void Session::save_rewind_point() {
 
 std::unique_ptr<RewindPoint> Session::make_rewind_point() const {
   std::unique_ptr<RewindPoint> c(new RewindPoint{
-      cursor_.step, *serving_, *judge_, tables_, serving_->blocks_with_content(), {}});
+      cursor_.step, *serving_, *judge_, tables_, serving_->blocks_with_content(), {}, tier_});
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
   const std::array<const RewindPoint*, 2> around = {rewind_points_->at_or_before(cursor_.step),
@@ -66,6 +66,8 @@ void Session::restore(const RewindPoint& c) {
   tables_ = c.tables;
   if (device_) device_->residency().host_wrote_all_blocks();
   restore_rows(c);
+  tier_ = c.tier;
+  if (tier_) tier_->refill(*slab_, verifier_->shadow());
   const BetweenOps* between = lanes_.between();
   if (between != nullptr && between->restored != nullptr) between->restored(*slab_);
   cursor_ = {c.step, -1, 0, false};

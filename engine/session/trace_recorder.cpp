@@ -269,6 +269,11 @@ void TraceRecorder::State::record_op(const Session& session) {
   const bool before_layers = as_op_find(id)->phase == AS_PHASE_BEFORE;
   if (before_layers || trace.ops.empty()) trace.metadata = session.metadata();
   if (!current->planned) plan(session);
+  if (id == AS_OP_EXCHANGE_ROWS && session.tier() != nullptr) {
+    const int layer = session.cursor().layer;
+    current->trace.pools.push_back(session.tier()->picture(
+        layer, session.parts().config.layers[static_cast<std::size_t>(layer)]));
+  }
   if (id == AS_OP_SLOT_MAPPING) summary.writes = writes_of(session.metadata());
   auto op = std::make_shared<OpTrace>();
   op->place = {position, timing.layer, id};
@@ -303,6 +308,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   summary.wall_seconds = session.current().wall_seconds;
   summary.decode_only = session.current().decode_only;
   summary.decisions = session.current().decisions;
+  summary.pools = session.current().pools;
   summary.selective = session.current().selective;
   if (!summary.coverage) summary.coverage.emplace();
   note_coverage(session, &*summary.coverage);
@@ -322,6 +328,7 @@ void TraceRecorder::State::finish(const Session& session) {
   trace.complete = summary.complete = true;
   trace.sampled = record.sampled;
   summary.decisions = record.decisions;
+  summary.pools = record.pools;
   // Those before it began to watch too; and times that a device told at the end.
   summary.timings = record.timings;
   // What was found when its last op had run.
@@ -465,6 +472,7 @@ StepSummary summary_of(const Session& session, const StepRecord& record) {
   summary.step = record.step;
   summary.tokens = record.tokens;
   summary.decisions = record.decisions;
+  summary.pools = record.pools;
   summary.decode_only = record.decode_only;
   summary.selective = record.selective;
   summary.complete = true;

@@ -75,7 +75,9 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
       const bool follows = std::any_of(makers.begin(), makers.end(), [&](as_op_id op) {
         return find(op, false) != blamed.end() || given_else(op);
       });
-      if (follows || given_else(result.op)) continue;
+      // Rows that were moved wrongly are so for all who meet them later.
+      const bool moved = find(AS_OP_EXCHANGE_ROWS, false) != blamed.end();
+      if (follows || moved || given_else(result.op)) continue;
     }
     auto at = find(result.op, cache);
     if (at == blamed.end()) {

@@ -22,8 +22,9 @@ struct RareBug {
   const char* scenario;  // of assets/scenarios, that does
 };
 std::vector<RareBug> rare_bugs();
-std::vector<RareBug> plan_bugs();   // of the plan of attention, where a step has one
-std::vector<RareBug> draft_bugs();  // of what a draft layer begins with
+std::vector<RareBug> plan_bugs();      // of the plan of attention, where a step has one
+std::vector<RareBug> draft_bugs();     // of what a draft layer begins with
+std::vector<RareBug> exchange_bugs();  // between host memory and a pool of rows
 
 // By what they spoil; a file each.
 std::vector<Bug> list_bugs();        // slots, windows and lists of the step

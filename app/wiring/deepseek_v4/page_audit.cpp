@@ -90,6 +90,7 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
       part_of("table", p.table, tables_, state.group);
       const bool c4 = own.tokens_per_row == 4;
       const as_tensor& right = c4 ? c4_slots_ : c128_slots_;
+      if (main && c4 && host_rows_) return exchange_.wrote(p.slots, c4_slots_);
       if (p.slots.data == right.data) return;
       return faults_.push_back({"slots", fmt::format("its slots are not {} of slot_mapping",
                                                      c4 ? "c4_slots" : "c128_slots")});
@@ -103,6 +104,19 @@ void PageAudit::layer_op(const OpParams& params, int layer) {
       const auto& p = params.get<as_topk_to_slots_params>();
       number("rows_per_block", p.rows_per_block, spec(layer, kMainCache).rows_per_block);
       return part_of("table", p.table, tables_, layout_.mla_group);
+    }
+    case AS_OP_EXCHANGE_ROWS: {
+      const auto& p = params.get<as_exchange_rows_params>();
+      for (const auto& [what, rows] : {std::pair{"fresh", &p.fresh},
+                                       {"pages", &p.pages},
+                                       {"missed", &p.missed},
+                                       {"pool", &p.pool}}) {
+        cache(what, *rows, spec(layer, kMainCache));
+      }
+      if (std::string note = exchange_.exchanged(p); !note.empty()) {
+        faults_.push_back({"pages_to", std::move(note)});
+      }
+      return;
     }
     case AS_OP_SPARSE_ATTENTION: {
       const auto& p = params.get<as_sparse_attention_params>();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/wiring/exchange_audit.h"
 #include "engine/cache/cache_layout.h"
 #include "engine/session/step/op_params.h"
 
@@ -18,7 +19,9 @@ class PageAudit {
     std::string what;  // a tap of the op, or a number: "table", "rows_per_block"
     std::string note;
   };
-  explicit PageAudit(CacheLayout layout) : layout_(std::move(layout)) {}
+  // host_rows: what decoding tokens select lies in host memory (exchange_audit.h).
+  PageAudit(CacheLayout layout, bool host_rows)
+      : layout_(std::move(layout)), host_rows_(host_rows) {}
 
   // Of an op of the session's own rank; those before the layers bring what the others must be
   // given.
@@ -37,6 +40,8 @@ class PageAudit {
   const CacheSpec& spec(int layer, CacheId id) const { return *layout_.find(layer, id); }
 
   CacheLayout layout_;
+  bool host_rows_;
+  ExchangeAudit exchange_;
   as_tensor tables_{}, slots_{}, c4_slots_{}, c128_slots_{}, swa_indices_{};  // of this step
   as_tensor plan_rows_{}, plan_splits_{};
   std::vector<Fault> faults_;

@@ -24,6 +24,7 @@ struct Wire {
   int ratio = -1;   // in layers of this one alone
   int codes = -1;   // 1 where wo_a is in FP8 alone, 0 where it is not
   int drafts = -1;  // 1 in the draft layer alone, 0 in others alone
+  int pooled = -1;  // 1 where rows lie in host memory alone, 0 where they do not
 };
 
 constexpr Wire kWires[] = {
@@ -75,7 +76,9 @@ constexpr Wire kWires[] = {
     {AS_OP_SPARSE_ATTENTION, "cache", AS_OP_Q_ROPE_KV_INSERT, "cache"},
     {AS_OP_SPARSE_ATTENTION, "topk_length", AS_OP_SWA_INDEX, "lens"},
     {AS_OP_SPARSE_ATTENTION, "extra_cache", AS_OP_COMPRESS_INSERT, "cache"},
-    {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_TOPK_TO_SLOTS, "slots", 4},
+    {AS_OP_EXCHANGE_ROWS, "selected", AS_OP_TOPK_TO_SLOTS, "slots"},
+    {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_TOPK_TO_SLOTS, "slots", 4, -1, -1, 0},
+    {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_EXCHANGE_ROWS, "slots", 4, -1, -1, 1},
     {AS_OP_SPARSE_ATTENTION, "extra_topk_length", AS_OP_TOPK_TO_SLOTS, "lens", 4},
     {AS_OP_SPARSE_ATTENTION, "extra_indices", AS_OP_C128_INDEX, "indices", 128},
     {AS_OP_SPARSE_ATTENTION, "extra_topk_length", AS_OP_C128_INDEX, "lens", 128},
@@ -198,6 +201,7 @@ void WiringAudit::check_sources(const OpParams& params, int layer, int ranks) {
       continue;
     }
     if (wire.drafts >= 0 && (wire.drafts != 0) != in_draft(layer)) continue;
+    if (wire.pooled >= 0 && (wire.pooled != 0) != host_rows_) continue;
     if (wire.codes >= 0 && (wire.codes != 0) != output_in_codes()) continue;
     const auto from = outputs_.find({wire.from, wire.output});
     if (from == outputs_.end()) continue;  // beside a session that stands in the middle of a step

@@ -30,7 +30,8 @@ class WiringAudit : public OpAudit {
       : model_(model),
         n_(model_numbers(config)),
         switches_(config.switches),
-        pages_(build_cache_layout(config)) {}
+        host_rows_(config.host_rows),
+        pages_(build_cache_layout(config), config.host_rows) {}
 
   // Of the op that ran last.
   void op_done(const Session& session) override;
@@ -67,6 +68,7 @@ class WiringAudit : public OpAudit {
   const reference::ModelReference& model_;
   const reference::ModelNumbers n_;
   const ProfileSwitches switches_;
+  const bool host_rows_;
   PageAudit pages_;
   using Outputs = std::map<std::pair<as_op_id, std::string>, Output>;  // by op and tap
   Outputs outputs_;                                                    // of this step

@@ -72,6 +72,7 @@ constexpr RoleWire kSelectionWires[] = {
     {AS_ROLE_SELECT, "lens", AS_ROLE_UNKNOWN, AS_OP_SLOT_MAPPING, "seen_lens"},
     {AS_ROLE_INDEX_LIST, "indices", AS_ROLE_SELECT, AS_OP_COUNT, "indices"},
     {AS_ROLE_INDEX_LIST, "token_to_req", AS_ROLE_UNKNOWN, AS_OP_SLOT_MAPPING, "token_to_req"},
+    {AS_ROLE_COPY, "selected", AS_ROLE_INDEX_LIST, AS_OP_COUNT, "slots"},
     {AS_ROLE_ATTENTION, "indices", AS_ROLE_INDEX_LIST, AS_OP_COUNT, "slots"},
     {AS_ROLE_ATTENTION, "topk_length", AS_ROLE_INDEX_LIST, AS_OP_COUNT, "lens"},
 };
@@ -90,6 +91,11 @@ void MlaAudit::check_sources(const OpParams& params, int layer) {
       const as_op_info& info = *as_op_at(i);
       const bool has = outputs_.contains({info.id, wire.output});
       if (info.role == wire.from_role && info.phase == AS_PHASE_LAYER && has) from = info.id;
+    }
+    // Where rows lie in host memory, attention reads slots that are looked up once more.
+    if (host_rows_ && wire.role == AS_ROLE_ATTENTION && wire.from_role == AS_ROLE_INDEX_LIST &&
+        std::string_view(wire.output) == "slots") {
+      from = AS_OP_EXCHANGE_ROWS;
     }
     if (from != AS_OP_COUNT)
       check_source({params.op(), wire.tap, from, wire.output}, params, layer);
@@ -181,7 +187,26 @@ void MlaAudit::check_numbers(const OpParams& params, int layer) {
       number(params, layer, "scale_rule", p.scale_rule, mla_.latent_scale);
       check_rope(params, layer, p.rope);
       check_cache(params, layer, "cache");
-      return check_pages(params, layer, "slots", slots_, group_of("cache"));
+      if (!host_rows_ || !n_.selects[to_size(layer)]) {
+        return check_pages(params, layer, "slots", slots_, group_of("cache"));
+      }
+      if (!present(slots_)) return;
+      as_tensor pages = slots_;  // of [G,T]
+      pages.data = at<std::int64_t>(slots_, group_of("cache"));
+      pages.rank = 1;
+      pages.shape[0] = slots_.shape[1];
+      pages.stride[0] = slots_.stride[1];
+      return exchange_.wrote(p.slots, pages);
+    }
+    case AS_OP_EXCHANGE_ROWS: {
+      const auto& p = params.get<as_exchange_rows_params>();
+      for (const char* cache : {"fresh", "pages", "missed", "pool"}) {
+        check_cache(params, layer, cache);
+      }
+      if (std::string note = exchange_.exchanged(p); !note.empty()) {
+        wrong(params, layer, "pages_to", std::move(note));
+      }
+      return;
     }
     case AS_OP_INDEX_QUERY: {
       const auto& p = params.get<as_index_query_params>();

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "app/wiring/exchange_audit.h"
 #include "app/wiring/layer_audit.h"
 #include "reference/model_mla.h"
 
@@ -16,7 +17,8 @@ class MlaAudit : public LayerAudit {
            const ModelConfig& config, CacheLayout layout)
       : LayerAudit(model, numbers.layers, std::move(layout), AS_OP_Q_B_PROJ),
         n_(std::move(numbers)),
-        mla_(config.mla) {}
+        mla_(config.mla),
+        host_rows_(config.host_rows) {}
 
  private:
   void check_numbers(const OpParams& params, int layer) override;
@@ -30,6 +32,8 @@ class MlaAudit : public LayerAudit {
 
   const reference::MlaNumbers n_;
   const MlaAttention mla_;
+  const bool host_rows_;
+  ExchangeAudit exchange_;
 };
 
 }  // namespace attnscope

@@ -280,6 +280,9 @@ class GraphOfV4 {
                         .step("token_to_req", "token_to_req")
                         .makes("slots", top_k_slots_, AS_I32, {kStepTokens, selected})
                         .makes("lens", top_k_lens_, AS_I32, {kStepTokens}));
+    if (config_.host_rows) {
+      nodes.push_back(exchange_rows_node(graph_, kMainCache, top_k_slots_, selected, kQueryPath));
+    }
   }
 
   void attention(std::vector<Node>& nodes, LayerType type) {
@@ -295,7 +298,8 @@ class GraphOfV4 {
     if (config_.switches.gathered_prefill) node.step("prefill", "prefill_parts");
     if (type != LayerType::kSwa) node.cache("extra_cache", kMainCache);
     if (type == LayerType::kC4A) {
-      node.reads("extra_indices", top_k_slots_).reads("extra_topk_length", top_k_lens_);
+      node.reads("extra_indices", config_.host_rows ? graph_.exchange.slots : top_k_slots_)
+          .reads("extra_topk_length", top_k_lens_);
     } else if (type == LayerType::kC128A) {
       node.step("extra_indices", "c128_indices").step("extra_topk_length", "c128_lens");
     }

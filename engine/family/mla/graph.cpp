@@ -144,6 +144,10 @@ class GraphOfMla {
                         .step("token_to_req", "token_to_req")
                         .makes("slots", top_k_slots_, AS_I32, {kStepTokens, selected})
                         .makes("lens", top_k_lens_, AS_I32, {kStepTokens}));
+    if (config_.host_rows) {
+      nodes.push_back(
+          exchange_rows_node(graph_, kLatentCache, top_k_slots_, selected, kMlaQueryPath));
+    }
   }
 
   void attention(std::vector<Node>& nodes, bool selects) {
@@ -156,7 +160,8 @@ class GraphOfMla {
     Node node(selects ? AS_OP_SPARSE_MLA_ATTENTION : AS_OP_MLA_ATTENTION);
     node.reads("q", q_).cache("cache", kLatentCache);
     if (selects) {
-      node.reads("indices", top_k_slots_).reads("topk_length", top_k_lens_);
+      node.reads("indices", config_.host_rows ? graph_.exchange.slots : top_k_slots_)
+          .reads("topk_length", top_k_lens_);
     } else {
       node.table("table", kLatentCache, "tables")
           .step("token_to_req", "token_to_req")

@@ -199,7 +199,7 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
   std::size_t next = 0;
   const auto keep = [&](std::int64_t step) {
     if (next >= steps.size() || steps[next] != step) return;
-    pictures.push_back({step, serving, judge, tables, serving.blocks_with_content(), {}});
+    pictures.push_back({step, serving, judge, tables, serving.blocks_with_content(), {}, {}});
     ++next;
   };
   for (std::size_t i = 0; i < history.size(); ++i) {
@@ -393,6 +393,10 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
   if (s.lanes_from_.size() > 1) {
     return usage_error("the lanes were changed on the way",
                        "only a session that ran on the lanes it was made with is kept");
+  }
+  if (s.tier_) {
+    return usage_error("its rows lie in host memory, behind pools of rows",
+                       "only a session without \"ess\" is kept; its steps run again");
   }
   ByteWriter out;
   write_identity(out, s, key);

@@ -88,6 +88,13 @@ void Shadow::put_record(const CacheSpec& spec, std::int64_t row, const as_cache&
   origins_[index(spec)][static_cast<std::size_t>(row)] = origin;
 }
 
+void Shadow::copied(const CacheSpec& spec, std::int64_t from, std::int64_t to) {
+  const auto source = static_cast<std::size_t>(place(spec, from));
+  const auto target = static_cast<std::size_t>(place(spec, to));
+  slot_rows_[index(spec)][target] = slot_rows_[index(spec)][source];
+  slot_steps_[index(spec)][target] = slot_steps_[index(spec)][source];
+}
+
 std::int64_t Shadow::take_over(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
                                std::int64_t row) {
   const std::int64_t from = row_of(spec, slot);

@@ -55,6 +55,8 @@ class Shadow {
   // Copies the row in `slot` of the paged cache to logical row `row`.
   void record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot, std::int64_t row,
               std::int64_t step);
+  // Slot `to` has got the bytes of slot `from`, and holds what that holds.
+  void copied(const CacheSpec& spec, std::int64_t from, std::int64_t to);
   // Logical row `row` of another request is from now on what `slot` holds. Returns the row that the
   // slot was written for; -1, with nothing done, when it was never written.
   std::int64_t take_over(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,

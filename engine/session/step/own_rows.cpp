@@ -32,9 +32,9 @@ void OwnRows::replace(OpParams& params) {
     const as_cache_access& access = accesses[i];
     if (access.direction != AS_TAP_OUT) continue;
     if (params.cache(access.cache).record == AS_RECORD_NONE) continue;
-    slots_ = rows_by_token(params.data(), access);
-    const std::int64_t tokens = to_count(slots_.size());
-    params.tensor(access.rows) = make_tensor(slots_.data(), {tokens});
+    slots_[i] = rows_by_token(params.data(), access);
+    const std::int64_t tokens = to_count(slots_[i].size());
+    params.tensor(access.rows) = make_tensor(slots_[i].data(), {tokens});
     as_cache& cache = params.cache(access.cache);
     make_logical(cache, tokens, AS_F32, memory_[i]);
     rows_[i] = cache.data;

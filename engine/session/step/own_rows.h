@@ -28,7 +28,7 @@ class OwnRows {
  private:
   std::array<Scratch, 16> memory_;  // by access
   std::array<as_tensor, 16> rows_{};
-  std::vector<std::int64_t> slots_;
+  std::array<std::vector<std::int64_t>, 16> slots_;
 };
 
 }  // namespace attnscope

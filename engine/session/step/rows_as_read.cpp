@@ -92,6 +92,24 @@ void RowsAsRead::by_list(const OpParams& engine, const as_cache_access& access, 
   copy.tensor(access.rows) = make_tensor(memory.numbers.data(), {tokens, width});
 }
 
+// Row n is the one in slot n of the list, moved and not looked at.
+void RowsAsRead::by_slots(const OpParams& engine, const as_cache_access& access, Memory& memory,
+                          OpParams& copy) {
+  const as_cache& cache = engine.cache(access.cache);
+  const std::int64_t bytes = as_cache_row_bytes(&cache);
+  const std::int64_t slots = engine.tensor(access.rows).shape[0];
+  memory.rows.assign(to_size(std::max<std::int64_t>(1, slots) * bytes), 0);
+  memory.slots.assign(to_size(slots), -1);
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    if (v.slot >= slots_of(cache)) return;
+    as_row_get(&cache, v.slot, memory.rows.data() + v.token * bytes);
+    memory.slots[to_size(v.token)] = v.token;
+  });
+  copy.cache(access.cache) =
+      logical(cache, make_tensor(memory.rows.data(), {std::max<std::int64_t>(1, slots), bytes}));
+  copy.tensor(access.rows) = make_tensor(memory.slots.data(), {slots});
+}
+
 void RowsAsRead::by_table(const OpParams& engine, const as_cache_access& access, Memory& memory,
                           OpParams& copy) {
   const as_cache& cache = engine.cache(access.cache);
@@ -141,6 +159,8 @@ void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
     if (access.direction != AS_TAP_IN) continue;
     if (RowAccess::by_table(access)) {
       by_table(engine, access, memory_[i], copy);
+    } else if (access.by == AS_BY_SLOTS) {
+      by_slots(engine, access, memory_[i], copy);
     } else if (present(engine.tensor(access.rows))) {
       by_list(engine, access, memory_[i], copy);
     }

@@ -25,9 +25,12 @@ class RowsAsRead {
     std::vector<std::uint8_t> rows;
     std::vector<float> states;
     std::vector<std::int32_t> numbers;  // of rows: by place of a list, by row of a table
+    std::vector<std::int64_t> slots;    // of rows that are moved
   };
   void by_list(const OpParams& engine, const as_cache_access& access, Memory& memory,
                OpParams& copy);
+  void by_slots(const OpParams& engine, const as_cache_access& access, Memory& memory,
+                OpParams& copy);
   void by_table(const OpParams& engine, const as_cache_access& access, Memory& memory,
                 OpParams& copy);
   void mark_wild(std::int64_t token, std::int64_t tokens);

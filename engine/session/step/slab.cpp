@@ -7,6 +7,7 @@
 #include <new>
 
 #include "engine/model/numbers.h"
+#include "engine/session/step/host_tier.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -14,8 +15,11 @@ namespace attnscope {
 
 void Slab::Free::operator()(std::uint8_t* p) const { munmap(p, bytes); }
 
-Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks)
-    : num_blocks_(num_blocks), stride_(layout.block_stride), own_bytes_(layout.own_bytes()) {
+Slab::Slab(const CacheLayout& layout, std::int64_t num_blocks, std::int64_t pool_blocks)
+    : num_blocks_(num_blocks),
+      pool_blocks_(pool_blocks),
+      stride_(layout.block_stride),
+      own_bytes_(layout.own_bytes()) {
   // A page at least: where a model has no caches blocks have no bytes.
   const auto bytes = static_cast<std::size_t>(std::max<std::int64_t>(num_blocks_ * stride_, 4096));
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -44,6 +48,9 @@ as_cache PagedSource::cache(int layer, CacheId id, int peer) const {
 as_tensor PagedSource::slots(int layer, CacheId id) const {
   const std::int64_t tokens = step_.num_tokens_in_step();
   const CacheSpec& spec = *layout_.find(layer, id);
+  if (tier_ != nullptr && tier_->has(layer) && &spec == layout_.find(layer, CacheId{})) {
+    return tier_->slots(layer);
+  }
   if (spec.tokens_per_row > 1) {
     return make_tensor(step_.entry_slots(spec.tokens_per_row)->slots.data(), {tokens});
   }

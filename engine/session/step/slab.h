@@ -10,6 +10,8 @@
 
 namespace attnscope {
 
+class HostTier;  // host_tier.h
+
 // A copy of the slab elsewhere, that may hold newer blocks.
 class SlabMirror {
  public:
@@ -24,11 +26,12 @@ class SlabMirror {
 // as those below a first block, cost nothing.
 class Slab {
  public:
-  // num_blocks: ids are below.
-  Slab(const CacheLayout& layout, std::int64_t num_blocks);
+  // num_blocks: ids are below. pool_blocks: the last of them, which no table names.
+  Slab(const CacheLayout& layout, std::int64_t num_blocks, std::int64_t pool_blocks = 0);
 
   as_cache cache(const CacheSpec& spec) const;
   std::int64_t num_blocks() const { return num_blocks_; }
+  std::int64_t first_pool_block() const { return num_blocks_ - pool_blocks_; }
   std::int64_t block_stride() const { return stride_; }
   // Of a block, its first ones: those of the session's own rank.
   std::int64_t own_bytes() const { return own_bytes_; }
@@ -59,7 +62,7 @@ class Slab {
     std::size_t bytes;
     void operator()(std::uint8_t* p) const;
   };
-  std::int64_t num_blocks_, stride_, own_bytes_;
+  std::int64_t num_blocks_, pool_blocks_, stride_, own_bytes_;
   std::unique_ptr<std::uint8_t, Free> memory_{nullptr, Free{0}};
   SlabMirror* mirror_ = nullptr;
   mutable std::vector<std::uint8_t> met_;  // by block; threads may look at different ones
@@ -67,8 +70,10 @@ class Slab {
 
 class PagedSource : public CacheSource {
  public:
-  PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step)
-      : layout_(layout), slab_(slab), step_(step) {}
+  // tier: where it says so, new rows go to a pool; nullptr = there is none.
+  PagedSource(const CacheLayout& layout, const Slab& slab, const StepMetadata& step,
+              const HostTier* tier = nullptr)
+      : layout_(layout), slab_(slab), step_(step), tier_(tier) {}
 
   as_cache cache(int layer, CacheId id, int peer = -1) const override;
   as_tensor slots(int layer, CacheId id) const override;
@@ -80,6 +85,7 @@ class PagedSource : public CacheSource {
   const CacheLayout& layout_;
   const Slab& slab_;
   const StepMetadata& step_;
+  const HostTier* tier_;
 };
 
 }  // namespace attnscope

@@ -22,6 +22,7 @@
 #include "engine/metadata/step_metadata.h"
 #include "engine/sched/request.h"
 #include "engine/session/step/op_timing.h"
+#include "engine/session/step/pool_counts.h"
 #include "engine/session/step/step_coverage.h"
 #include "engine/trace/tap_result.h"
 #include "engine/trace/tap_stats.h"
@@ -150,6 +151,7 @@ struct StepTrace {
   std::vector<std::int64_t> common_prefix;  // StepPlan's; empty: of a file of before
   StepWhy waiting;                    // why the head is not admitted; request -1: nobody waits
   std::vector<std::int32_t> sampled;  // by row of metadata.live, -1 = none; once complete
+  std::vector<PoolPicture> pools;     // by layer, where rows lie in host memory; captures have none
   std::vector<std::shared_ptr<const OpTrace>> ops;  // that ran, in causal order
   std::int64_t bytes = 0;                           // memory of the copies
 
@@ -228,6 +230,7 @@ struct StepSummary {
   std::int64_t hit_tokens = 0;  // that requests admitted in this step found computed
   std::int64_t preemptions = 0;
   std::int64_t decisions = 0;                // of scheduler and block manager, that were judged
+  std::vector<PoolCounts> pools;             // by layer, where rows lie in host memory
   std::shared_ptr<const StepWrites> writes;  // null: not known
   // What happened to blocks, in order; null: older than what is kept of it, or never known.
   std::shared_ptr<const std::vector<CacheEvent>> cache_events;

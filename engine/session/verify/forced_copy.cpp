@@ -66,6 +66,18 @@ as_tensor ForcedCopy::translate(const OpParams& engine, const as_cache_access& a
   return make_tensor(memory.data(), {tokens, width});
 }
 
+// Slots as the logical rows that they hold, whichever request's.
+as_tensor ForcedCopy::rows_in_slots(const OpParams& engine, const as_cache_access& access,
+                                    const CacheSpec& spec,
+                                    std::vector<std::int64_t>& memory) const {
+  const std::int64_t slots = engine.tensor(access.rows).shape[0];
+  memory.assign(static_cast<std::size_t>(slots), -1);
+  RowAccess::for_each(engine.data(), access, [&](const RowVisit& v) {
+    memory[static_cast<std::size_t>(v.token)] = shadow_.row_of(spec, v.slot);
+  });
+  return make_tensor(memory.data(), {slots});
+}
+
 // The rows of whole requests, by position, where the engine reads those of chunks.
 void ForcedCopy::whole_requests(const as_cache_access& access, std::int32_t chunk,
                                 const LogicalMetadata& logical) {
@@ -84,6 +96,7 @@ void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMet
                              int peer) {
   const auto accesses = RowAccess::of(engine.op());
   lists_.resize(std::max(lists_.size(), accesses.size()));
+  moved_.resize(std::max(moved_.size(), accesses.size()));
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const as_cache_access& access = accesses[i];
     if (access.direction != AS_TAP_IN || !present(engine.tensor(access.rows))) continue;
@@ -91,6 +104,10 @@ void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMet
     params_.cache(access.cache) = shadow_.cache(spec);
     if (access.chunk != 0 && spec.retention.kind == GroupKind::kChunked) {
       whole_requests(access, spec.retention.window, logical);
+      continue;
+    }
+    if (access.by == AS_BY_SLOTS) {
+      params_.tensor(access.rows) = rows_in_slots(engine, access, spec, moved_[i]);
       continue;
     }
     params_.tensor(access.rows) = RowAccess::by_table(access)
@@ -109,9 +126,9 @@ OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetad
     if (tap.kind == AS_TAP_CACHE && !engine.has_cache(tap)) continue;
     if (tap.kind == AS_TAP_CACHE) {
       // Row t of the copy is what token t writes.
-      slots_ = rows_by_token(engine.data(), *RowAccess::find(engine.op(), tap.offset));
-      const std::int64_t rows = to_count(slots_.size());
-      params_.tensor(tap.mask_offset) = make_tensor(slots_.data(), {rows});
+      slots_[i] = rows_by_token(engine.data(), *RowAccess::find(engine.op(), tap.offset));
+      const std::int64_t rows = to_count(slots_[i].size());
+      params_.tensor(tap.mask_offset) = make_tensor(slots_[i].data(), {rows});
       params_.cache(tap.offset) = output_cache(engine.cache(tap.offset), rows, exact, outputs_[i]);
       continue;
     }
@@ -154,7 +171,7 @@ bool ForcedCopy::requantise(const OpParams& engine, OpParams* out) {
     if (tap.follows_row == 0) continue;
     if (tap.kind == AS_TAP_CACHE && !engine.has_cache(tap)) continue;
     if (tap.kind == AS_TAP_CACHE) {
-      const as_tensor slots = make_tensor(slots_.data(), {to_count(slots_.size())});
+      const as_tensor slots = make_tensor(slots_[i].data(), {to_count(slots_[i].size())});
       out->tensor(tap.mask_offset) = slots;
       out->cache(tap.offset) =
           output_cache(engine.cache(tap.offset), slots.shape[0], false, requantised_[i]);

@@ -43,14 +43,18 @@ class ForcedCopy {
   as_tensor translate(const OpParams& engine, const as_cache_access& access, const CacheSpec& spec,
                       const LogicalMetadata& logical, std::vector<std::int32_t>& memory) const;
 
+  as_tensor rows_in_slots(const OpParams& engine, const as_cache_access& access,
+                          const CacheSpec& spec, std::vector<std::int64_t>& memory) const;
+
   const CacheLayout& layout_;
   const Shadow& shadow_;
   OpParams params_;
   std::array<Scratch, 16> outputs_;
   Scratch exact_query_;                  // index queries as values, where the kernel has codes
   std::array<Scratch, 16> requantised_;  // by tap
-  std::vector<std::int64_t> slots_;
-  std::vector<std::vector<std::int32_t>> lists_;  // by access
+  std::array<std::vector<std::int64_t>, 16> slots_;  // of rows that are written, by tap
+  std::vector<std::vector<std::int32_t>> lists_;     // by access
+  std::vector<std::vector<std::int64_t>> moved_;     // likewise
   RowsAsRead rows_as_read_;
 };
 

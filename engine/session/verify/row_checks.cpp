@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -47,6 +48,23 @@ class Checker {
                            space_.request_of(held, ratio), ratio == 1 ? "position" : "entry",
                            row - space_.base(request, ratio), shadow_.written(spec_, row)));
     }
+  }
+
+  // A row that is moved, whoever's: what was written there.
+  void look_at_moved(std::int64_t n, std::int64_t slot) {
+    if (!seen_.insert({slot, -1}).second) return;
+    ++check_.rows;
+    const std::int64_t held = slot < total_slots_ ? shadow_.row_of(spec_, slot) : -1;
+    if (held >= 0 && shadow_.matches(spec_, cache_, slot, held)) return;
+    if (check_.bad++ > 0) return;
+    check_.note = fmt::format(
+        "{} cache, move {}: slot {} (block {}, row {}) {}", spec_.name, n, slot,
+        slot / cache_.rows_per_block, slot % cache_.rows_per_block,
+        slot >= total_slots_ ? fmt::format("is outside the cache of {} slots", total_slots_)
+        : held < 0
+            ? std::string("was never written")
+            : fmt::format("holds other bytes than were written for logical row {} in step {}", held,
+                          shadow_.written(spec_, held)));
   }
 
   // Of a token that is to see so many rows and sees others.
@@ -110,6 +128,11 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
   };
   const as_cache_access* access = RowAccess::find(params.op(), cache_offset);
   if (access == nullptr) return checker.result();
+  if (access->by == AS_BY_SLOTS) {
+    RowAccess::for_each(params.data(), *access,
+                        [&](const RowVisit& v) { checker.look_at_moved(v.token, v.slot); });
+    return checker.result();
+  }
   // Rows of a table that ends with a chunk are counted from the chunk's first one.
   const bool local = access->chunk != 0 && spec.retention.kind == GroupKind::kChunked;
   std::int64_t token = -1, first = 0;  // of the token's request, or of its chunk
@@ -124,6 +147,42 @@ RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const
   });
   if (local) check_chunks(params, *access, spec.retention, step, checker);
   return checker.result();
+}
+
+std::string check_places(const as_exchange_rows_params& p, const CacheSpec& spec,
+                         const Shadow& shadow, const AddressSpace& space) {
+  // Where the row of a slot comes from in this call.
+  std::map<std::int64_t, std::int64_t> from;
+  for (std::int64_t t = 0; t < p.pages_to.shape[0]; ++t) {
+    from[*at<std::int64_t>(p.pages_to, t)] = *at<std::int64_t>(p.fresh_from, t);
+  }
+  for (std::int64_t m = 0; m < p.pool_to.shape[0]; ++m) {
+    from[*at<std::int64_t>(p.pool_to, m)] = *at<std::int64_t>(p.missed_from, m);
+  }
+  from.erase(-1);
+  const auto row_in = [&](std::int64_t slot) {
+    const auto moved = from.find(slot);
+    return shadow.row_of(spec, moved == from.end() ? slot : moved->second);
+  };
+  for (std::int64_t t = 0; t < p.places.shape[0]; ++t) {
+    for (std::int64_t k = 0; k < p.places.shape[1]; ++k) {
+      const std::int32_t place = *at<std::int32_t>(p.places, t, k);
+      if (place < 0) continue;
+      const std::int64_t row = row_in(*at<std::int32_t>(p.selected, t, k)), found = row_in(place);
+      if (row >= 0 && row == found) continue;
+      const int ratio = row_ratio(spec);
+      const auto named = [&](std::int64_t r) {
+        if (r < 0) return std::string("no row");
+        const std::int32_t request = space.request_of(r, ratio);
+        return fmt::format("row {} of request {}", r - space.base(request, ratio), request);
+      };
+      return fmt::format(
+          "token {}, place {}: {} is said to lie in slot {} of the pool, which holds "
+          "{}",
+          t, k, named(row), place, named(found));
+    }
+  }
+  return {};
 }
 
 void logical_top_k_slots(const as_topk_to_slots_params& params, const LogicalMetadata& logical) {

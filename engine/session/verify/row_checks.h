@@ -7,6 +7,7 @@
 
 #include "engine/session/step/history.h"
 #include "engine/session/step/op_params.h"
+#include "kernels/params/offload_params.h"
 
 namespace attnscope {
 
@@ -21,6 +22,11 @@ struct RowCheck {
 RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const CacheSpec& spec,
                          const as_cache& cache, const Shadow& shadow, const AddressSpace& space,
                          const StepMetadata& step);
+
+// What exchange_rows is told: the place of each row that a token selects has to hold that row once
+// all rows have come in. The first that does not, in a sentence; empty where all do.
+std::string check_places(const as_exchange_rows_params& params, const CacheSpec& spec,
+                         const Shadow& shadow, const AddressSpace& space);
 
 // topk_to_slots in the logical address space: entry j of request r is row base4(r) + j.
 void logical_top_k_slots(const as_topk_to_slots_params& params, const LogicalMetadata& logical);

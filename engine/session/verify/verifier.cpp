@@ -104,11 +104,26 @@ void Verifier::given(int layer, TapResult result) {
 void Verifier::check_given(int layer, const OpParams& params) {
   look_at_weights(layer, params);
   if (references_ == References::kNone) return;
+  if (params.op() == AS_OP_EXCHANGE_ROWS) {
+    // The session has written these for this layer, where those of the layer before lay.
+    const auto& p = params.get<as_exchange_rows_params>();
+    for (const as_tensor* t : {&p.places, &p.fresh_from, &p.pages_to, &p.missed_from, &p.pool_to}) {
+      unchanged_.wrote(*t, params.op());
+    }
+  }
   for (TapResult& r : unchanged_.before(params, input_hashes_, *step_)) given(layer, std::move(r));
   if (params.op() == AS_OP_ATTN_NORM && layer == 0) {
     const as_tensor& h = params.get<as_rms_norm_params>().x;
     auto r = h.device == 0 ? check_embedded(h, *step_, *parts_.weights) : std::nullopt;
     if (r) given(-1, std::move(*r));
+  }
+  if (params.op() == AS_OP_EXCHANGE_ROWS) {
+    const auto& p = params.get<as_exchange_rows_params>();
+    std::string wrong = check_places(p, *parts_.layout.find(layer, CacheId{}), shadow_, space_);
+    if (!wrong.empty()) {
+      given(layer, wrong_result(params.op(), std::string("places") + kMetadataTap,
+                                as_tensor_numel(&p.places), 1, std::move(wrong)));
+    }
   }
   // Of the table that a layer's ops share, the first one that has it.
   if (layer < 0 || as_rope_offset(params.op()) == 0) return;
@@ -423,14 +438,23 @@ void Verifier::check_rows_left_alone(int layer, const OpParams& params, const as
 }
 
 void Verifier::record_rows(const OpParams& params, const as_tap_info& tap, const CacheSpec& spec) {
+  const as_cache_access& access = *RowAccess::find(params.op(), tap.offset);
+  if (access.copies != 0) {
+    RowAccess::for_each(params.data(), access, [&](const RowVisit& v) {
+      const std::int64_t from = *at<std::int64_t>(params.tensor(access.copies), v.token);
+      if (from < 0 || !shadow_.has(spec, from) || !shadow_.has(spec, v.slot)) return;
+      bad_slots_[&spec].erase(v.slot);
+      shadow_.copied(spec, from, v.slot);
+    });
+    return;
+  }
   const std::vector<std::int64_t>& rows = logical_.rows_of(row_ratio(spec));
-  RowAccess::for_each(params.data(), *RowAccess::find(params.op(), tap.offset),
-                      [&](const RowVisit& v) {
-                        const std::int64_t row = rows[static_cast<std::size_t>(v.token)];
-                        if (!shadow_.has(spec, v.slot) || row < 0) return;
-                        bad_slots_[&spec].erase(v.slot);
-                        shadow_.record(spec, params.cache(tap.offset), v.slot, row, step_number_);
-                      });
+  RowAccess::for_each(params.data(), access, [&](const RowVisit& v) {
+    const std::int64_t row = rows[static_cast<std::size_t>(v.token)];
+    if (!shadow_.has(spec, v.slot) || row < 0) return;
+    bad_slots_[&spec].erase(v.slot);
+    shadow_.record(spec, params.cache(tap.offset), v.slot, row, step_number_);
+  });
 }
 
 void Verifier::share_rows(const OpParams& params, const as_tap_info& tap, const CacheSpec& spec,

@@ -47,9 +47,14 @@ Result<void> Verifier::run_free(const Judging& j, FreeRun& run) {
   const int layer = j.layer;
   run.ran = as_op_find(op)->phase != AS_PHASE_BEFORE && op != AS_OP_SAMPLE;
   if (!run.ran) return {};
+  const ModelGraph& graph = *parts_.graph;
+  if (op == AS_OP_EXCHANGE_ROWS) {  // it has no pages, and so nothing to move between
+    run.frame.share(graph.exchange.slots, graph.exchange.selected);
+    run.ran = false;
+    return {};
+  }
   const LogicalSource source(parts_.layout, run.history, logical_, step_->list_columns);
   const OpContext context = free_context();
-  const ModelGraph& graph = *parts_.graph;
   const bool drafts = layer >= 0 && layer == graph.draft_layer;
   if (op == graph.after.ops().front()) gather_last(graph, run.frame, *step_, drafts);
   if (op == graph.sum.read_by) {
@@ -102,6 +107,7 @@ void Verifier::measure_free(Judging& j, std::uint32_t index, const as_threads* t
   if (free_sim_ == nullptr || tap.kind == AS_TAP_CACHE) return;
   const as_op_id op = params.op();
   if (params.info().phase == AS_PHASE_BEFORE || op == AS_OP_SAMPLE) return;
+  if (op == AS_OP_EXCHANGE_ROWS) return;
   const as_tensor& value = params.tensor(tap.offset);
   const as_tensor& sim = free_sim_->last.tensor(tap.offset);
   if (as_op_role(op) == AS_ROLE_SELECT) {

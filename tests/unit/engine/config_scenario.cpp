@@ -215,7 +215,7 @@ TEST_F(Scenarios, UnknownNameListsTheKnownOnes) {
   ASSERT_FALSE(r);
   EXPECT_EQ(r.error().code, AS_BAD_INPUT);
   EXPECT_NE(r.error().text().find("unknown scenario \"defualt\""), std::string::npos);
-  EXPECT_NE(r.error().text().find("default, early, flash"), std::string::npos);
+  EXPECT_NE(r.error().text().find("default, early, ess, flash"), std::string::npos);
   const Result<Scenario> missing = load_scenario("no/such/file.json");
   ASSERT_FALSE(missing);
   EXPECT_NE(missing.error().text().find("no/such/file.json"), std::string::npos);
