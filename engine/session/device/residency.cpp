@@ -72,6 +72,7 @@ Result<std::unique_ptr<Residency>> Residency::make(std::shared_ptr<ComputeDevice
 Residency::~Residency() {
   slab_.set_mirror(nullptr);
   if (device_slab_ != nullptr) device_->release(device_slab_);
+  if (host_pages_ != nullptr) device_->release_host(host_pages_);
   for (const auto& [host, memory] : constants_) device_->release(memory);
   for (const auto& [host, m] : mirrors_) device_->release(m.memory);
   for (const auto& [size, memory] : spare_) device_->release(memory);
@@ -102,6 +103,9 @@ const std::vector<std::int32_t>& Residency::step_blocks() {
     if (id < 0 || i >= met_.size() || met_[i] == step_) continue;
     met_[i] = step_;
     step_blocks_.push_back(id);
+  }
+  for (std::int64_t id = slab_.first_pool_block(); id < slab_.num_blocks(); ++id) {
+    step_blocks_.push_back(static_cast<std::int32_t>(id));
   }
   tables_ = nullptr;
   return step_blocks_;
@@ -216,18 +220,16 @@ Result<void> Residency::upload_blocks() {
   return {};
 }
 
-void Residency::device_wrote(std::int64_t block) { device_newer_[to_size(block)] = true; }
+void Residency::device_wrote(std::int64_t block) {
+  device_newer_[to_size(block)] = true;
+  if (host_pages_ != nullptr) host_page_valid_[to_size(block)] = false;
+}
 
-Result<void> Residency::run(as_op_fn function, const OpParams& params, bool poison) {
-  OpParams there = params;
-  const as_op_info& info = params.info();
+Result<void> Residency::tensors_to_device(OpParams& there, bool poison) {
+  const as_op_info& info = there.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.kind == AS_TAP_CACHE) {
-      if (auto ok = upload_blocks(); !ok) return ok;
-      there.cache(tap.offset) = on_device(params.cache(tap.offset));
-      continue;
-    }
+    if (tap.kind == AS_TAP_CACHE) continue;
     const bool written = tap.direction == AS_TAP_OUT;
     as_tensor& tensor = there.tensor(tap.offset);
     std::optional<std::uint8_t> byte;
@@ -239,11 +241,29 @@ Result<void> Residency::run(as_op_fn function, const OpParams& params, bool pois
     if (!table) return table.error();
     rope->table = *table;
   }
+  return {};
+}
+
+Result<void> Residency::call(as_op_fn function, const OpParams& there) {
   as_call call = host_call(nullptr);
   call.stream = device_->stream(0);
   if (auto ok = device_->mark(0, marks_++); !ok) return ok;
   if (auto ok = call_op(function, there.data(), call); !ok) return ok;
-  if (auto ok = device_->mark(0, marks_++); !ok) return ok;
+  return device_->mark(0, marks_++);
+}
+
+Result<void> Residency::run(as_op_fn function, const OpParams& params, bool poison) {
+  if (params.op() == AS_OP_EXCHANGE_ROWS) return exchange(function, params, poison);
+  OpParams there = params;
+  const as_op_info& info = params.info();
+  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
+    const as_tap_info& tap = info.taps[i];
+    if (tap.kind != AS_TAP_CACHE) continue;
+    if (auto ok = upload_blocks(); !ok) return ok;
+    there.cache(tap.offset) = on_device(params.cache(tap.offset));
+  }
+  if (auto ok = tensors_to_device(there, poison); !ok) return ok;
+  if (auto ok = call(function, there); !ok) return ok;
   device_wrote(params);
   return {};
 }
@@ -383,6 +403,7 @@ void Residency::wrote(std::int64_t block) {
     newly_.push_back(static_cast<std::int32_t>(block));
   }
   device_newer_[i] = filled_[i] = false;
+  if (host_pages_ != nullptr) host_page_valid_[i] = false;
   blocks_checked_ = false;
 }
 
@@ -408,6 +429,7 @@ void Residency::host_wrote_all_blocks() {
   num_newer_ = host_newer_.size();
   newly_.clear();
   device_newer_.assign(device_newer_.size(), false);
+  host_page_valid_.assign(host_page_valid_.size(), false);
   filled_.assign(filled_.size(), false);
   blocks_checked_ = false;
 }

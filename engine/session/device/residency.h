@@ -4,6 +4,7 @@
 //
 //   weights, rotary tables   uploaded once
 //   caches                   one slab on the device, byte for byte the host's, newer block by block
+//   rows in host memory      pages once more, in memory that the device reaches by itself
 //   the rest                 valid for one step
 //
 // Host code keeps its host addresses: params of ops are translated just before the call.
@@ -41,6 +42,9 @@ class Residency : public SlabMirror {
   // Runs an op of the device's lane on the main stream; the same params with host addresses.
   // poison: outputs start as output_poison.h says. An event before it and one after it are marked.
   Result<void> run(as_op_fn function, const OpParams& params, bool poison);
+  // The same of exchange_rows: the pages that it reads and writes are those in host memory, which
+  // the device reaches by itself.
+  Result<void> exchange(as_op_fn function, const OpParams& params, bool poison);
   // Around an op that a lane of the host runs: what it reads comes to the host, what it wrote is
   // newer there.
   Result<void> before_host_op(const OpParams& params);
@@ -96,6 +100,12 @@ class Residency : public SlabMirror {
   // Puts the copy of a block that is newer on the device on the stream, and says so.
   Result<void> download_block(std::int64_t block, bool* any);
   const std::vector<std::int32_t>& step_blocks();
+  // Calls an op whose params name memory of the device.
+  Result<void> call(as_op_fn function, const OpParams& there);
+  // The tensors of a call, on the device.
+  Result<void> tensors_to_device(OpParams& there, bool poison);
+  // The page of a block in the memory that the device reaches is the newest.
+  Result<void> renew_host_page(std::int64_t block);
   // What was filled and nobody has looked at since.
   void fill_host();
 
@@ -118,8 +128,10 @@ class Residency : public SlabMirror {
   std::size_t num_newer_ = 0;
   const std::vector<std::int32_t>* tables_ = nullptr;  // not looked at yet
   std::vector<std::int32_t> step_blocks_;
-  std::vector<std::int64_t> met_;  // by block: the step that it was in last
-  bool blocks_checked_ = false;    // every block of the step is on the device
+  unsigned char* host_pages_ = nullptr;  // of all blocks, once rows were exchanged
+  std::vector<bool> host_page_valid_;    // by block
+  std::vector<std::int64_t> met_;        // by block: the step that it was in last
+  bool blocks_checked_ = false;          // every block of the step is on the device
   std::int64_t step_ = 0;
   std::size_t marks_ = 0;  // events since take_times
   std::optional<Error> lost_;
