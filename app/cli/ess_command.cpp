@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/reports/ess_claims.h"
 #include "app/reports/ess_trace.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
@@ -22,6 +23,7 @@ struct EssCommand {
   std::string trace;
   GeneratorOptions generator;
   std::vector<double> ratios{0.1, 0.2, 0.4};
+  std::int64_t pool_rows = 0;
   std::string policy = "lru", warm_up = "prefill";
   OverlapConstants constants;
   bool json = false;
@@ -183,9 +185,15 @@ Result<as_status> simulate_command(const EssCommand& command) {
   auto trace = read_selections(command);
   if (!trace) return trace.error();
   std::vector<OffloadResult> results;
-  for (const double ratio : command.ratios) {
+  EssCommand sized = command;
+  // One pool of so many rows, and the ratio that it is.
+  if (command.pool_rows > 0) {
+    sized.ratios = {static_cast<double>(command.pool_rows) / static_cast<double>(trace->rows)};
+  }
+  for (const double ratio : sized.ratios) {
     auto result = simulate_offload(
-        *trace, {.ratio = ratio,
+        *trace, {.ratio = std::min(1.0, ratio),
+                 .pool_rows = command.pool_rows,
                  .policy = command.policy == "fifo" ? PoolPolicy::kFifo : PoolPolicy::kLru,
                  .warm = command.warm_up == "prefill",
                  .constants = command.constants});
@@ -202,11 +210,51 @@ Result<as_status> simulate_command(const EssCommand& command) {
     results.push_back(std::move(*result));
   }
   if (command.json) {
-    say_json(ess_json(command, *trace, results));
+    say_json(ess_json(sized, *trace, results));
   } else {
-    print_tables(command, *trace, results);
+    print_tables(sized, *trace, results);
   }
   return AS_OK;
+}
+
+Result<as_status> claims_command(const std::vector<std::string>& captures,
+                                 const OverlapConstants& constants, bool as_json) {
+  std::vector<SelectionTrace> recorded;
+  for (const std::string& path : captures) {
+    auto capture = Capture::open(path);
+    if (!capture) return capture.error();
+    auto trace = selections_of(**capture);
+    if (!trace) return trace.error();
+    recorded.push_back(std::move(*trace));
+  }
+  auto claims = ess_claims(recorded, constants);
+  if (!claims) return claims.error();
+  json list = json::array();
+  for (const EssClaim& c : *claims) {
+    if (as_json) {
+      list.push_back({{"claim", c.claim},
+                      {"found", c.found},
+                      {"source", c.source},
+                      {"agreement", agreement_name(c.agreement)}});
+    } else {
+      say("{:<8} {}\n         {}\n         of {}\n", agreement_name(c.agreement), c.claim, c.found,
+          c.source);
+    }
+  }
+  if (as_json) {
+    say_json(json{{"format", "attnscope-ess-claims"}, {"version", 1}, {"claims", list}});
+  }
+  return AS_OK;
+}
+
+void add_constants(CLI::App& command, OverlapConstants& constants) {
+  for (const EssConstant& c : kEssConstants) {
+    command
+        .add_option(
+            c.option, constants.*c.value,
+            fmt::format("{}, {}; assumed, not measured ({})", c.what, c.unit, constants.*c.value))
+        ->check(CLI::Range(std::string_view(c.unit) == "us" ? 0.0 : 1e-3, 1e9));
+  }
 }
 
 // What only a generated trace has.
@@ -244,19 +292,17 @@ void add_ess_command(CLI::App& app, std::function<Result<as_status>()>& action) 
       ->add_option("--ratio", command->ratios,
                    "Rows of a layer's pool to all its rows, comma separated (0.1,0.2,0.4)")
       ->delimiter(',');
+  simulate
+      ->add_option("--pool-rows", command->pool_rows,
+                   "Rows of a layer's pool, in the place of --ratio")
+      ->check(CLI::Range(1, 1 << 30));
   simulate->add_option("--policy", command->policy, "Who leaves a full pool: lru or fifo (lru)")
       ->check(CLI::IsMember({"lru", "fifo"}));
   simulate
       ->add_option("--warm-up", command->warm_up,
                    "cold, or prefill: with the last selections of the prompts (prefill)")
       ->check(CLI::IsMember({"cold", "prefill"}));
-  for (const EssConstant& c : kEssConstants) {
-    simulate
-        ->add_option(c.option, command->constants.*c.value,
-                     fmt::format("{}, {}; assumed, not measured ({})", c.what, c.unit,
-                                 command->constants.*c.value))
-        ->check(CLI::Range(std::string_view(c.unit) == "us" ? 0.0 : 1e-3, 1e9));
-  }
+  add_constants(*simulate, command->constants);
   const auto of_generator = add_generator(*simulate, command->generator);
   simulate->add_flag("--json", command->json, "Print as JSON");
   simulate->callback([=, &action] {
@@ -269,6 +315,16 @@ void add_ess_command(CLI::App& app, std::function<Result<as_status>()>& action) 
       }
       return simulate_command(*command);
     };
+  });
+  auto* claims = ess->add_subcommand(
+      "claims", "What is said of such pools, beside what comes out here, each with its source");
+  auto captures = std::make_shared<std::vector<std::string>>();
+  auto assumed = std::make_shared<EssCommand>();
+  claims->add_option("captures", *captures, "Captures (record --rows all) to look at, if any");
+  add_constants(*claims, assumed->constants);
+  claims->add_flag("--json", assumed->json, "Print as JSON");
+  claims->callback([=, &action] {
+    action = [=] { return claims_command(*captures, assumed->constants, assumed->json); };
   });
 }
 

@@ -170,5 +170,37 @@ TEST_F(EssCli, NumbersOutOfRangeAreUsage) {
   EXPECT_EQ(run({"ess"}).code, 2);
 }
 
+TEST_F(EssCli, APoolOfSoManyRows) {
+  const json out = simulated({"generate", "--context", "500", "--top-k", "20", "--steps", "3",
+                              "--layers", "1", "--pool-rows", "50"});
+  ASSERT_EQ(out["ratios"].size(), 1u);
+  EXPECT_EQ(out["ratios"][0]["pool_rows"], 50);
+  EXPECT_NEAR(out["ratios"][0]["ratio"].get<double>(), 50.0 / 503, 1e-9);
+}
+
+TEST_F(EssCli, CaptureOfSomeTokensOrStepsIsRefused) {
+  expect_refused({recorded("ess", {"--request", "long", "--rows", "all"})}, 3,
+                 {"one that is missing belongs to the trace", "without --request"});
+  expect_refused({recorded("ess", {"--at-steps", "0,5,6", "--rows", "all"})}, 3,
+                 {"holds no selections", "without --op, --layer and --at-steps"});
+}
+
+TEST_F(EssCli, ClaimsNameTheirSources) {
+  const std::string capture = recorded("tiny-v3.2", {"--rows", "all", "--decode-steps", "3"});
+  const Outcome done = run({"ess", "claims", capture, "--json"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  const json out = json::parse(done.out, nullptr, false);
+  ASSERT_EQ(out["claims"].size(), 4u);
+  EXPECT_EQ(out["claims"][0]["source"], "capture " + capture + " of tiny-v3.2");
+  EXPECT_EQ(out["claims"][1]["found"], "132 of 656 bytes: 20 %");
+  EXPECT_EQ(out["claims"][1]["agreement"], "agrees");
+  for (const json& claim : out["claims"]) {
+    EXPECT_FALSE(claim["source"].get<std::string>().empty());
+  }
+  const Outcome without = run({"ess", "claims"});
+  EXPECT_EQ(without.code, 0) << without.err;
+  EXPECT_EQ(without.out.find("open     consecutive selections"), 0u) << without.out;
+}
+
 }  // namespace ess_cli_test
 }  // namespace attnscope
