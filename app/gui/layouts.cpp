@@ -64,7 +64,8 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events"});
   b.dock(right, {"error", "backends"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
-  b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage", "plan", "index_keys"});
+  b.dock(split(below, ImGuiDir_Right, 0.42f),
+         {"sink", "coverage", "plan", "row_pool", "index_keys"});
   b.dock(below, {"top_k", "window", "why"});
   b.dock(rest, {"tensor", "bytes"});
 }
@@ -77,8 +78,9 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
-  b.dock(split(rest, ImGuiDir_Right, 0.42f), {"error", "sink", "selection", "why", "coverage",
-                                              "events", "plan", "index_keys", "backends"});
+  b.dock(split(rest, ImGuiDir_Right, 0.42f),
+         {"error", "sink", "selection", "why", "coverage", "events", "plan", "row_pool",
+          "index_keys", "backends"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes"});
 }
 
@@ -94,12 +96,12 @@ void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
     return build_small(
         b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
-         "plan", "index_keys", "backends"});
+         "plan", "row_pool", "index_keys", "backends"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
   build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
               {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage",
-               "events", "plan", "index_keys", "backends"});
+               "events", "plan", "row_pool", "index_keys", "backends"});
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
@@ -110,14 +112,14 @@ void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
   ImGuiID below = split(right, ImGuiDir_Down, 0.5f);
   b.dock(split(below, ImGuiDir_Right, 0.5f), {"selection"});
   b.dock(below, {"bytes", "scenario"});
-  b.dock(right, {"pool"});
+  b.dock(right, {"pool", "row_pool"});
 }
 
 void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.4f);
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "block_tables"});
-  b.dock(right, {"sink"});
+  b.dock(right, {"sink", "row_pool"});
   b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "why"});
   b.dock(rest, {"top_k"});
 }

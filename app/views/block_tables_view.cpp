@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "app/views/row_tier.h"
 #include "app/views/shared_rows.h"
 
 namespace attnscope {
@@ -220,6 +221,9 @@ BlockTablesView block_tables_view(const BlockTablesInput& input) {
       tables.strips.push_back(strip_of(input.info, r.tables[g],
                                        dropped_in_step(step, request.id, group, r.tables[g].size()),
                                        group, marks));
+      if (const std::string tier = row_tier(input.info, step, request.id, group); !tier.empty()) {
+        tables.strips.back().note += " · " + tier;
+      }
       tables.strips.back().local = local_sequences(input.info, step.metadata, request.id, group);
     }
     if (selected) view.sentence = sentence_of(input, r, tables, marks.picked);

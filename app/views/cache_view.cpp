@@ -7,6 +7,7 @@
 
 #include "app/text/format.h"
 #include "app/views/linkage.h"
+#include "app/views/row_tier.h"
 
 namespace attnscope {
 namespace {
@@ -105,6 +106,12 @@ BlockLife block_life(const SessionInfo& info, const StepTrace& step, std::int32_
   life.sentence =
       fmt::format("Block {} is {}{}; {}.", block, block_state(info, step, block),
                   known_content ? ": " + content_text(info, *owner) : std::string(), events);
+  const std::string tier =
+      owner->request < 0 ? std::string() : row_tier(info, step, owner->request, owner->group);
+  if (!tier.empty()) {
+    life.sentence += fmt::format(" Rows that layers select from lie {}.",
+                                 tier == "host" ? "in host memory" : "on the device");
+  }
   return life;
 }
 
