@@ -132,6 +132,31 @@ void c128_index(const as_c128_index_params& p, const Precision&) {
 }
 
 // Token by token: one whose request or chunk is not that of the token before begins a sequence.
+void cross_batch(const as_cross_batch_params& p, const Precision&) {
+  const Integers positions(p.positions, "positions", {kAny});
+  const std::int64_t tokens = positions.size(0);
+  const Integers token_to_req(p.token_to_req, "token_to_req", {tokens});
+  const Integers source_lens(p.source_lens, "source_lens", {kAny});
+  const Integers slots(p.slots, "slots", {kAny, tokens});
+  check_index(p.group, slots.size(0), "group of slots", 0);
+  const Integers requests[2] = {{p.source_to_req, "source_to_req", {tokens}},
+                                {p.target_to_req, "target_to_req", {tokens}}};
+  const Integers places[2] = {{p.source_slots, "source_slots", {tokens}},
+                              {p.target_slots, "target_slots", {tokens}}};
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (int side = 0; side < 2; ++side) {
+      requests[side].set(-1, t);
+      places[side].set(-1, t);
+    }
+    const std::int64_t r = token_to_req.get(t);
+    if (r < 0) continue;
+    check_index(r, source_lens.size(0), "request", t);
+    const int side = positions.get(t) >= source_lens.get(r) ? 1 : 0;
+    requests[side].set(r, t);
+    places[side].set(slots.get(p.group, t), t);
+  }
+}
+
 void local_batch(const as_local_batch_params& p, const Precision&) {
   if (p.chunk <= 0 || p.block_size <= 0 || p.chunk % p.block_size != 0) {
     throw BadInput("chunk is " + std::to_string(p.chunk) + ", block_size " +

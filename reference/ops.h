@@ -42,6 +42,7 @@ constexpr bool is_loop(as_op_id op) {
     case AS_OP_TOPK_TO_SLOTS:
     case AS_OP_COPY_BLOCKS:
     case AS_OP_LOCAL_BATCH:
+    case AS_OP_CROSS_BATCH:
     case AS_OP_ATTENTION_PLAN:
     case AS_OP_EXCHANGE_ROWS:
     case AS_OP_SEQUENCE_TABLE:

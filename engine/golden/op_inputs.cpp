@@ -96,6 +96,22 @@ class CommonInputs : public InputMaker {
     p.block_size = static_cast<std::int32_t>(kKvRows);
   }
 
+  // The first third of each request is its source.
+  void cross_batch() {
+    auto& p = init<as_cross_batch_params>();
+    std::vector<std::int32_t> lens;
+    for (const std::int32_t n : seq_lens) lens.push_back((n + 2) / 3);
+    p.positions = positions_tensor();
+    p.token_to_req = request_tensor();
+    p.source_lens = keep(lens, {requests});
+    as_tensor slots = slots_of(make_table(shape.lengths, kKvRows), kKvRows);
+    p.slots = make_tensor(static_cast<std::int64_t*>(slots.data), {1, tokens});
+    p.source_to_req = make(AS_I32, {tokens});
+    p.target_to_req = make(AS_I32, {tokens});
+    p.source_slots = make(AS_I64, {tokens});
+    p.target_slots = make(AS_I64, {tokens});
+  }
+
   // Of ALiBi: others than any number of heads has.
   as_tensor slopes() {
     const as_tensor all = make(AS_F32, {kHeads});
@@ -150,6 +166,7 @@ class CommonInputs : public InputMaker {
 bool CommonInputs::fill() {
   switch (op) {
     case AS_OP_ATTN_NORM:
+    case AS_OP_MEMORY_NORM:
     case AS_OP_FINAL_NORM:
       norm();
       return true;
@@ -184,6 +201,9 @@ bool CommonInputs::fill() {
       return true;
     case AS_OP_LOCAL_BATCH:
       local_batch();
+      return true;
+    case AS_OP_CROSS_BATCH:
+      cross_batch();
       return true;
     case AS_OP_PAGED_ATTENTION:
       paged_attention();

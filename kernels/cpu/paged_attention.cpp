@@ -14,6 +14,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/position_bias.h"
 #include "kernels/cpu/simd/simd.h"
 #include "kernels/params/tensor_view.h"
 
@@ -43,10 +44,12 @@ struct Shape {
         kv_heads(as_cache_heads(&p.k_cache)),
         k(kv_pages(p.k_cache)),
         v(kv_pages(p.v_cache)),
-        paged(p.k_cache.addressing == AS_PAGED) {}
+        paged(p.k_cache.addressing == AS_PAGED),
+        bias(p.position_bias, p.bias_distance, p.causal) {}
   I64 size, size_v, stride_v, group, kv_heads;
   KvPages k, v;
   bool paged;
+  PositionBias bias;
 };
 
 // Tokens first .. first + count - 1 of one request, heads of one KV head.
@@ -286,7 +289,13 @@ class Worker {
         scores[i] -= slope * static_cast<float>(std::abs(position - first - i));
       }
     }
-    if (p_.soft_cap > 0 || present(p_.alibi_slopes)) best = simd_.scale_max(scores, n, 1.0f);
+    if (s_.bias) {
+      const I64 h = kv_head * s_.group + b.heads_first + query % b.heads;
+      s_.bias.add(scores, n, h, first - *at<std::int64_t>(p_.positions, b.first + query / b.heads));
+    }
+    if (p_.soft_cap > 0 || present(p_.alibi_slopes) || s_.bias) {
+      best = simd_.scale_max(scores, n, 1.0f);
+    }
     best = std::max(state.max[k], best);
     if (best > state.max[k]) {
       const double old = std::exp(static_cast<double>(state.max[k]) - static_cast<double>(best));

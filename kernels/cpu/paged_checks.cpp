@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/position_bias.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cpu {
@@ -104,6 +105,9 @@ SeenRows seen_rows(const as_paged_attention_params& p, I64 t, I64 r) {
   if (p.causal != 0 && position < seen.end) seen.end = position + 1;
   if (p.window > 0) seen.first = std::max<I64>(0, position - p.window + 1);
   if (p.chunk > 0) seen.first = std::max<I64>(seen.first, position / p.chunk * p.chunk);
+  if (present(p.first_rows)) {
+    seen.first = std::max<I64>(seen.first, *at<std::int32_t>(p.first_rows, r));
+  }
   return seen;
 }
 
@@ -167,6 +171,7 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
       !check.tensor("seq_lens", p.seq_lens, AS_I32, {p.table.shape[0]}) ||
       !check.optional("sinks", p.sinks, AS_F32, {heads}) ||
       !check.optional("alibi_slopes", p.alibi_slopes, AS_F32, {heads}) ||
+      !check.optional("first_rows", p.first_rows, AS_I32, {p.table.shape[0]}) ||
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !check.range("causal", p.causal, 0, 1) || !check.range("window", p.window, 0, INT32_MAX) ||
       !check.range("chunk", p.chunk, 0, INT32_MAX) ||
@@ -192,6 +197,9 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
     return check.fail(
         "scale is %g, soft_cap %g; both must be finite fp32 numbers, soft_cap 0 or at least %g",
         p.scale, p.soft_cap, kLeast);
+  }
+  if (!check_position_bias(p.position_bias, p.bias_distance, p.causal, heads, values, check)) {
+    return false;
   }
   return !values || (check_slopes(p, check) && check_values(p, check));
 }

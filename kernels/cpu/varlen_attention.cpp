@@ -12,6 +12,7 @@
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/position_bias.h"
 #include "kernels/cpu/simd/simd.h"
 #include "kernels/cpu/varlen_sequences.h"
 #include "kernels/params/tensor_view.h"
@@ -35,8 +36,9 @@ struct VarlenBlock {
 
 class VarlenWorker {
  public:
-  explicit VarlenWorker(const as_varlen_attention_params& p)
+  VarlenWorker(const as_varlen_attention_params& p, const PositionBias& bias)
       : p_(p),
+        bias_(bias),
         size_(p.q.shape[2]),
         size_v_(p.o.shape[2]),
         stride_((size_v_ + kVarlenWidth - 1) / kVarlenWidth * kVarlenWidth),
@@ -128,6 +130,7 @@ class VarlenWorker {
         scores[k] -= slope * static_cast<float>(std::abs(place - from - k));
       }
     }
+    if (bias_) bias_.add(scores, n, head, from - place_among_keys(b.sequence, b.first + i));
     if (present(p_.score_code)) {
       const std::int64_t place = place_among_keys(b.sequence, b.first + i);
       for (std::int64_t k = 0; k < n; ++k) {
@@ -136,7 +139,8 @@ class VarlenWorker {
             run_mask_code(p_.score_code, at_key, static_cast<double>(scores[k])));
       }
     }
-    const bool moved = p_.soft_cap > 0 || present(p_.alibi_slopes) || present(p_.score_code);
+    const bool moved =
+        p_.soft_cap > 0 || present(p_.alibi_slopes) || bias_ || present(p_.score_code);
     if (moved) best = simd_.scale_max(scores, n, 1.0f);
     const auto at_query = static_cast<std::size_t>(i);
     best = std::max(max_[at_query], best);
@@ -170,6 +174,7 @@ class VarlenWorker {
   }
 
   const as_varlen_attention_params& p_;
+  const PositionBias& bias_;
   const std::int64_t size_, size_v_, stride_, group_;
   const simd::Kernels& simd_ = simd::kernels();
   std::vector<float> values_, scores_, max_, out_;
@@ -178,6 +183,16 @@ class VarlenWorker {
   std::vector<bool> any_;  // queries that have met a key
   bool masked_ = false;    // the tile has keys that not every query sees
 };
+
+// Tokens begin .. end - 1 see nothing.
+void clear_tokens(const as_varlen_attention_params& p, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t t = begin; t < end; ++t) {
+    for (std::int64_t h = 0; h < p.q.shape[1]; ++h) {
+      std::fill_n(at<VarlenBits>(p.o, t, h), p.o.shape[2], VarlenBits{0});
+      *at<float>(p.lse, t, h) = kNothing;
+    }
+  }
+}
 
 }  // namespace
 
@@ -190,18 +205,14 @@ void varlen_attention(const as_varlen_attention_params& p, const as_call* call, 
     for (std::int64_t first = 0; first < s.queries; first += kVarlenBlock) {
       blocks.push_back({s, n, first, std::min(kVarlenBlock, s.queries - first)});
     }
+    clear_tokens(p, s.query + s.queries, *at<std::int32_t>(p.cu_seqlens, n + 1));
   }
   // Tokens behind the last sequence.
-  const std::int64_t known = *at<std::int32_t>(p.cu_seqlens, p.cu_seqlens.shape[0] - 1);
-  for (std::int64_t t = known; t < p.q.shape[0]; ++t) {
-    for (std::int64_t h = 0; h < heads; ++h) {
-      std::fill_n(at<VarlenBits>(p.o, t, h), p.o.shape[2], VarlenBits{0});
-      *at<float>(p.lse, t, h) = kNothing;
-    }
-  }
+  clear_tokens(p, *at<std::int32_t>(p.cu_seqlens, p.cu_seqlens.shape[0] - 1), p.q.shape[0]);
+  const PositionBias bias(p.position_bias, p.bias_distance, p.causal);
   parallel_for(call, static_cast<std::int64_t>(blocks.size()) * heads, 1,
                [&](std::int64_t begin, std::int64_t end) {
-                 VarlenWorker worker(p);
+                 VarlenWorker worker(p, bias);
                  for (std::int64_t item = begin; item < end; ++item) {
                    worker.attend(blocks[static_cast<std::size_t>(item / heads)], item % heads);
                  }

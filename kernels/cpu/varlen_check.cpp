@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/paged_checks.h"
+#include "kernels/cpu/position_bias.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cpu {
@@ -103,8 +104,15 @@ bool check_params(const as_varlen_attention_params& p, bool values, Check& check
       !check.range("window_left", p.window_left, -1, INT32_MAX) ||
       !check.range("window_right", p.window_right, -1, INT32_MAX) || !check_numbers(p, check) ||
       !check_mask_code("mask_code", p.mask_code, false, values, check) ||
-      !check_mask_code("score_code", p.score_code, true, values, check)) {
+      !check_mask_code("score_code", p.score_code, true, values, check) ||
+      !check.optional("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
+      !check_position_bias(p.position_bias, p.bias_distance, p.causal, heads, values, check)) {
     return false;
+  }
+  if (present(p.token_to_req) && present(p.cu_seqlens_k)) {
+    return check.fail(
+        "token_to_req is there together with cu_seqlens_k; leave one out: padding is the queries' "
+        "and their own keys'");
   }
   if (!values) return check_tiles(p, false, check);
   for (std::int64_t h = 0; present(p.alibi_slopes) && h < heads; ++h) {

@@ -21,6 +21,11 @@ inline VarlenSequence sequence_of(const as_varlen_attention_params& p, std::int6
   s.queries = *at<std::int32_t>(p.cu_seqlens, n + 1) - s.query;
   s.key = *at<std::int32_t>(keys, n);
   s.keys = *at<std::int32_t>(keys, n + 1) - s.key;
+  if (p.token_to_req.data != nullptr) {
+    std::int64_t used = 0;
+    while (used < s.queries && *at<std::int32_t>(p.token_to_req, s.query + used) >= 0) ++used;
+    s.queries = s.keys = used;
+  }
   return s;
 }
 

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention_plan_check.h"
 #include "kernels/cpu/check.h"
+#include "kernels/cpu/cross_batch_check.h"
 #include "kernels/cpu/draft_check.h"
 #include "kernels/cpu/local_batch_check.h"
 #include "kernels/cpu/mla_checks.h"

@@ -36,12 +36,21 @@ bool aligned(const as_compress_insert_params& p, cpu::Check& check) {
 bool aligned(const as_indexer_logits_params& p, cpu::Check& check) {
   return check_alignment("cache", p.cache, check);
 }
+bool refuse_bias(cpu::Check& check) {
+  return check.fail(
+      "attention with a position_bias, and over the source of an encoder-decoder beside its target "
+      "(first_rows, token_to_req), is not computed on the GPU; use lane cpu for this op");
+}
 // Whether the lane computes what is asked.
 bool computed(const as_varlen_attention_params& p, cpu::Check& check) {
+  if (p.position_bias.rank != 0 || p.token_to_req.rank != 0) return refuse_bias(check);
   if (p.mask_code.rank == 0 && p.score_code.rank == 0) return true;
   return check.fail(
       "mask_code and score_code are not computed on the GPU; use lane cpu, or causal, windows, "
       "soft_cap and alibi_slopes");
+}
+bool computed(const as_paged_attention_params& p, cpu::Check& check) {
+  return (p.position_bias.rank == 0 && p.first_rows.rank == 0) || refuse_bias(check);
 }
 template <class Params>
 bool computed(const Params&, cpu::Check&) {

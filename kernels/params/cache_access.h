@@ -24,7 +24,8 @@ typedef enum as_rows_by {
   AS_BY_WINDOW = 3, /* i32 [R,C]: token t at position p sees rows p - window + 1 .. p */
   /* i32 [R,C]: token t at position p of request r sees the rows of its request below lens[r]; where
    * `causal` is not 0, or the op has no such number, none behind p; where `window` is above 0, none
-   * before p - window + 1; where `chunk` is, none before p / chunk * chunk */
+   * before p - window + 1; where `chunk` is, none before p / chunk * chunk; where the tensor
+   * `first` is there, none before first[r] */
   AS_BY_CONTEXT = 4
 } as_rows_by;
 
@@ -56,6 +57,7 @@ typedef struct as_cache_access {
   uint8_t nth;           /* which of the layer's caches of this role, in order of registration */
   uint16_t causal;       /* context: int32_t */
   uint16_t chunk;        /* context: int32_t */
+  uint16_t first;        /* context: as_tensor i32 [R], may be absent from a call */
   uint16_t copies;       /* slots, written: as_tensor i64; row n becomes the one in this slot of the
                             same cache, whichever tokens there are */
 } as_cache_access;

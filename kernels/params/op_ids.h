@@ -82,7 +82,10 @@
   /* layers of dense attention that keep no rows */ \
   ENTRY(AS_OP_VARLEN_ATTENTION, 51, as_varlen_attention_params, varlen_attention) \
   /* layers that select, where their rows lie in host memory */ \
-  ENTRY(AS_OP_EXCHANGE_ROWS, 52, as_exchange_rows_params, exchange_rows)
+  ENTRY(AS_OP_EXCHANGE_ROWS, 52, as_exchange_rows_params, exchange_rows) \
+  /* models with cross attention: once per step; in layers that attend to the source */ \
+  ENTRY(AS_OP_CROSS_BATCH, 53, as_cross_batch_params, cross_batch) \
+  ENTRY(AS_OP_MEMORY_NORM, 54, as_rms_norm_params, rms_norm)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

@@ -291,27 +291,32 @@ static const as_tap_info kPagedAttention[] = {
     IN(as_paged_attention_params, token_to_req, "T", "i32"),
     IN(as_paged_attention_params, positions, "T", "i64"),
     IN(as_paged_attention_params, seq_lens, "R", "i32"),
-    IN(as_paged_attention_params, sinks, "H", "f32"),
-    IN(as_paged_attention_params, alibi_slopes, "H", "f32"),
+    IN_BOTH(as_paged_attention_params, sinks, alibi_slopes, "H", "f32"),
+    IN(as_paged_attention_params, first_rows, "R", "i32"),
+    IN(as_paged_attention_params, position_bias, "buckets,H", "f32"),
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };
 static const as_param_info kPagedAttentionFields[] = {
-    REAL(as_paged_attention_params, scale),         REAL(as_paged_attention_params, soft_cap),
-    INTEGER(as_paged_attention_params, causal),     INTEGER(as_paged_attention_params, window),
-    INTEGER(as_paged_attention_params, num_splits), LATER_INTEGER(as_paged_attention_params, chunk),
+    REAL(as_paged_attention_params, scale),
+    REAL(as_paged_attention_params, soft_cap),
+    INTEGER(as_paged_attention_params, causal),
+    INTEGER(as_paged_attention_params, window),
+    INTEGER(as_paged_attention_params, num_splits),
+    LATER_INTEGER(as_paged_attention_params, chunk),
+    LATER_INTEGER(as_paged_attention_params, bias_distance),
 };
 
 static const as_tap_info kVarlenAttention[] = {
     IN(as_varlen_attention_params, q, "T,H,D", "bf16"),
     IN(as_varlen_attention_params, k, "keys,G,D", "bf16"),
     IN(as_varlen_attention_params, v, "keys,G,V", "bf16"),
-    IN(as_varlen_attention_params, cu_seqlens, "starts", "i32"),
-    IN(as_varlen_attention_params, cu_seqlens_k, "starts", "i32"),
+    IN_BOTH(as_varlen_attention_params, cu_seqlens, cu_seqlens_k, "starts", "i32"),
     IN(as_varlen_attention_params, alibi_slopes, "H", "f32"),
-    IN(as_varlen_attention_params, mask_code, "code,2", "f64"),
-    IN(as_varlen_attention_params, score_code, "code,2", "f64"),
+    IN_BOTH(as_varlen_attention_params, mask_code, score_code, "code,2", "f64"),
     IN(as_varlen_attention_params, tiles, "sequences,maps,blocks,tiles", "u8"),
+    IN(as_varlen_attention_params, token_to_req, "T", "i32"),
+    IN(as_varlen_attention_params, position_bias, "buckets,H", "f32"),
     OUT(as_varlen_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_varlen_attention_params, lse, "T,H", "f32", "lse"),
 };
@@ -321,6 +326,7 @@ static const as_param_info kVarlenAttentionFields[] = {
     INTEGER(as_varlen_attention_params, causal),
     INTEGER(as_varlen_attention_params, window_left),
     INTEGER(as_varlen_attention_params, window_right),
+    LATER_INTEGER(as_varlen_attention_params, bias_distance),
 };
 
 static const as_tap_info kLocalBatch[] = {
@@ -337,6 +343,18 @@ static const as_tap_info kLocalBatch[] = {
 static const as_param_info kLocalBatchFields[] = {
     INTEGER(as_local_batch_params, chunk),
     INTEGER(as_local_batch_params, block_size),
+};
+
+static const as_tap_info kCrossBatch[] = {
+    IN(as_cross_batch_params, positions, "T", "i64"),
+    IN(as_cross_batch_params, token_to_req, "T", "i32"),
+    IN(as_cross_batch_params, source_lens, "R", "i32"),
+    IN(as_cross_batch_params, slots, "G,T", "i64"),
+    OUT_BOTH(as_cross_batch_params, source_to_req, target_to_req, "T", "i32", "exact"),
+    OUT_BOTH(as_cross_batch_params, source_slots, target_slots, "T", "i64", "exact"),
+};
+static const as_param_info kCrossBatchFields[] = {
+    INTEGER(as_cross_batch_params, group),
 };
 
 static const as_tap_info kAttentionPlan[] = {
@@ -751,6 +769,10 @@ static const as_op_info kOps[AS_NUM_OPS] = {
     OP(AS_OP_EXCHANGE_ROWS, "exchange_rows",
        "New rows back to their pages in host memory, missed ones into the device's pool.", INDEXED,
        COPY, 1040, kExchangeRows, NO_FIELDS),
+    OP(AS_OP_CROSS_BATCH, "cross_batch", "Which tokens are source, and which the decoder's.",
+       AS_PHASE_BEFORE, AS_LAYER_DENSE, METADATA, 720, kCrossBatch, FIELDS(kCrossBatchFields)),
+    OP(AS_OP_MEMORY_NORM, "memory_norm", "RMS norm of the source that cross attention sees.", DENSE,
+       NORM, 288, kRmsNorm, FIELDS(kRmsNormFields)),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

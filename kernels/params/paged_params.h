@@ -90,14 +90,46 @@ typedef struct as_local_batch_params {
   int32_t block_size; /* tokens of a block */
 } as_local_batch_params;
 
+/* position_bias of attention, as T5 has it: a learned number a head for N buckets of distances. Of
+ * d = key - query, with n = N and a = max(-d, 0) where attention is causal, else n = N / 2, a =
+ * |d|, and keys behind the query in the second half of the buckets (n added where d > 0); e = n /
+ * 2: bucket = a                                                              for a < e min(n - 1, e
+ * + floor((n - e) ln(a / e) / ln(M / e)))           else e < M; N is even, at least 4, where
+ * attention is not causal, else at least 2. */
+static inline int as_bias_buckets_fit(int64_t buckets, int32_t distance, int32_t causal) {
+  const int64_t side = causal != 0 ? buckets : buckets / 2;
+  return side >= 2 && (causal != 0 || buckets % 2 == 0) && distance > side / 2;
+}
+
+/* cross_batch: which tokens of a step are source, seen by an encoder and by cross attention, and
+ * which are the decoder's. The first source_lens[r] positions of request r are its source.
+ *   source_to_req[t] = r, source_slots[t] = slots[group,t]   where positions[t] < source_lens[r]
+ *   target_to_req[t] = r, target_slots[t] = slots[group,t]   of the others
+ * and -1 where a token is of the other kind, or padding (token_to_req negative). */
+typedef struct as_cross_batch_params {
+  as_params_head head;
+  as_tensor positions;     /* in  i64 [T] */
+  as_tensor token_to_req;  /* in  i32 [T] */
+  as_tensor source_lens;   /* in  i32 [R] */
+  as_tensor slots;         /* in  i64 [G,T] */
+  as_tensor source_to_req; /* out i32 [T] */
+  as_tensor target_to_req; /* out i32 [T] */
+  as_tensor source_slots;  /* out i64 [T] */
+  as_tensor target_slots;  /* out i64 [T] */
+  int32_t group;           /* row of slots */
+  int32_t reserved;
+} as_cross_batch_params;
+
 /* paged_attention: token t at position p of request r, head h, KV head g = h / (H/G), over the rows
  * first .. end - 1 of its request:
  *   end   = causal ? min(p + 1, seq_lens[r]) : seq_lens[r]
  *   first = window > 0 ? max(0, p - window + 1) : 0     the window counts the token's own row; with
  *                                                      (left, right) windows left is window - 1
  *           chunk > 0: not before p / chunk * chunk   the chunk that p lies in
+ *           first_rows: not before first_rows[r]
  *   l_i = scale * q . k_i;  with soft_cap > 0: l_i = soft_cap * tanh(l_i / soft_cap)
  *   with alibi_slopes: l_i = l_i - alibi_slopes[h] * |p - i|  (behind scale and cap)
+ *   with position_bias: l_i = l_i + position_bias[bucket(i - p)][h]  (behind these)
  *   o = sum e^l_i v_i / (sum e^l_i + e^sink_h), without sinks no such term
  *   lse = ln sum e^l_i, WITHOUT the sink
  * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window or a chunk needs causal.
@@ -126,7 +158,11 @@ typedef struct as_paged_attention_params {
   int32_t chunk; /* 0: no chunks, also where the call is of sequences that end with theirs
                     (local_batch) */
   int32_t reserved_too;
-  as_tensor alibi_slopes; /* in  f32 [H], optional: finite */
+  as_tensor alibi_slopes;  /* in  f32 [H], optional: finite */
+  as_tensor first_rows;    /* in  i32 [R], optional */
+  as_tensor position_bias; /* in  f32 [N,H], optional: finite */
+  int32_t bias_distance;   /* with position_bias: M */
+  int32_t reserved_last;
 } as_paged_attention_params;
 
 /* varlen_attention: attention of packed sequences, without a cache. Letters: T queries, S keys, N
@@ -138,15 +174,18 @@ typedef struct as_paged_attention_params {
  *   first = 0;  window_left >= 0: at least p - window_left
  *   l_j = scale * q . k_j;  with soft_cap > 0: l_j = soft_cap * tanh(l_j / soft_cap)
  *   with alibi_slopes: l_j = l_j - alibi_slopes[h] * |p - j|
+ *   with position_bias: l_j = l_j + position_bias[bucket(j - p)][h]
  *   o = sum e^l_j v_j / sum e^l_j,  lse = ln sum e^l_j
+ * With token_to_req, which needs cu_seqlens_k absent, a sequence ends with its first token that has
+ * a negative number there: that one and those behind it are padding.
  * Windows count keys beside the query's own one, which is in them always; -1 = no limit. With
  * mask_code (mask_code.h) a query sees of these keys those of which the mask is true, with
  * score_code l_j = score_code of l_j behind all of the above, rounded to fp32; q_idx is p, kv_idx
  * j, request n. tiles: the block mask of mask_code, [n,0 or h,block of queries,tile of keys], of as
  * many blocks and tiles as the longest sequence has; it changes no byte, since empty tiles are left
- * out and full ones need not be asked, and must be right. A query without keys, and tokens behind
- * the last sequence: o = 0, lse = -inf. A sequence may be empty. Output is rounded to bf16 once.
- * NaN in rows that a query does not see never reaches it. */
+ * out and full ones need not be asked, and must be right. A query without keys, padding, and tokens
+ * behind the last sequence: o = 0, lse = -inf. A sequence may be empty. Output is rounded to bf16
+ * once. NaN in rows that a query does not see never reaches it. */
 typedef struct as_varlen_attention_params {
   as_params_head head;
   as_tensor q;            /* in  bf16 [T,H,D] */
@@ -163,9 +202,13 @@ typedef struct as_varlen_attention_params {
   int32_t window_left;    /* keys before the query's own, -1 = all */
   int32_t window_right;   /* keys behind it, -1 = all */
   int32_t reserved;
-  as_tensor mask_code;  /* in  f64 [I,2], optional */
-  as_tensor score_code; /* in  f64 [J,2], optional */
-  as_tensor tiles;      /* in  u8 [N,1 or H,B,K], as_mask_tile, optional: with mask_code */
+  as_tensor mask_code;     /* in  f64 [I,2], optional */
+  as_tensor score_code;    /* in  f64 [J,2], optional */
+  as_tensor tiles;         /* in  u8 [N,1 or H,B,K], as_mask_tile, optional: with mask_code */
+  as_tensor token_to_req;  /* in  i32 [T], optional */
+  as_tensor position_bias; /* in  f32 [N,H], optional: finite */
+  int32_t bias_distance;   /* with position_bias: M */
+  int32_t reserved_last;
 } as_varlen_attention_params;
 
 #define AS_MAX_HEAD_SIZE 512 /* of these ops, keys or values */

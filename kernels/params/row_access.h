@@ -194,6 +194,8 @@ class RowAccess {
     const std::int64_t window = access_.window != 0 ? number(access_.window) : 0;
     const std::int64_t chunk = access_.chunk != 0 ? number(access_.chunk) : 0;
     const bool causal = access_.causal == 0 || number(access_.causal) != 0;
+    const bool later = access_.first != 0 && present(tensor(access_.first));
+    const as_tensor* from = later ? &tensor(access_.first) : nullptr;
     const std::int64_t tokens = std::min(positions.shape[0], requests.shape[0]);
     std::int64_t request = -1, token = 0, begin = 0, end = 0;
     const auto done = [&] {
@@ -206,6 +208,7 @@ class RowAccess {
       if (causal) last = std::min(last, p + 1);
       std::int64_t first = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0;
       if (chunk > 0) first = std::max(first, p / chunk * chunk);
+      if (from != nullptr) first = std::max<std::int64_t>(first, *at<std::int32_t>(*from, r));
       if (first >= last) continue;
       if (r != request || first > end || last < begin) {
         done();

@@ -21,6 +21,11 @@
         0, 0, 0                                                                                  \
   }
 
+/* Two that are alike. */
+#define IN_BOTH(S, field, other, axes, dtype) IN(S, field, axes, dtype), IN(S, other, axes, dtype)
+#define OUT_BOTH(S, field, other, axes, dtype, rule) \
+  OUT(S, field, axes, dtype, rule), OUT(S, other, axes, dtype, rule)
+
 /* Taps that some ops alone have. */
 #define IN_OPTIONAL(S, field, axes, dtype)                                                       \
   {                                                                                              \

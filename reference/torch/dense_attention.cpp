@@ -10,6 +10,7 @@
 #include "reference/ops.h"
 #include "reference/torch/attention.h"
 #include "reference/torch/cache_rows.h"
+#include "reference/torch/position_bias.h"
 #include "reference/torch/rotary.h"
 
 namespace attnscope::reference {
@@ -112,6 +113,8 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   const Tensor sinks = present(p.sinks) ? floats(p.sinks, "sinks", {heads})
                                         : at::full({heads}, kMinusInfinity, q.options());
 
+  const Tensor later =
+      present(p.first_rows) ? integers(p.first_rows, "first_rows", {table.size(0)}) : Tensor();
   // Positions first .. end - 1 of the token's request, in rows behind one another.
   const auto list = [&](std::int64_t begin, std::int64_t n) {
     const Tensor request = requests.narrow(0, begin, n), r = request.clamp_min(0);
@@ -121,6 +124,7 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     if (p.causal != 0) end = at::minimum(end, t + 1);
     Tensor first = p.window > 0 ? t + 1 - p.window : at::zeros_like(t);
     if (p.chunk > 0) first = at::maximum(first, t - t.remainder(p.chunk));
+    if (later.defined()) first = at::maximum(first, later.index_select(0, r));
     const Tensor row = at::arange(std::max<std::int64_t>(end.max().item<std::int64_t>(), 1));
     const Tensor seen = row.ge(first.unsqueeze(1)).logical_and_(row.lt(end.unsqueeze(1)));
     const Tensor slots = table.index_select(0, r).select(1, 0).unsqueeze(1) + row;
@@ -131,12 +135,21 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   // get one too and are not listed.
   const Tensor slopes = present(p.alibi_slopes) ? floats(p.alibi_slopes, "alibi_slopes", {heads})
                                                 : at::zeros({heads}, q.options());
-  const auto alibi = [&](const Tensor& rows, std::int64_t begin, std::int64_t n) {
+  const auto distance = [&](const Tensor& rows, std::int64_t begin, std::int64_t n) {
     const Tensor r = requests.narrow(0, begin, n).clamp_min(0);
     const Tensor start = table.index_select(0, r).select(1, 0).unsqueeze(1);
     const Tensor place = rows.unsqueeze(0) - start;  // [n,U]
-    const Tensor apart = (positions.narrow(0, begin, n).unsqueeze(1) - place).abs();
-    return apart.to(q.options()).unsqueeze(1).mul(slopes.view({1, heads, 1})).neg();
+    return place - positions.narrow(0, begin, n).unsqueeze(1);
+  };
+  const auto bias = [&](const Tensor& rows, std::int64_t begin, std::int64_t n) {
+    const Tensor apart = distance(rows, begin, n);
+    Tensor added = apart.abs().to(q.options()).unsqueeze(1).mul(slopes.view({1, heads, 1})).neg();
+    if (present(p.position_bias)) {
+      const Tensor learned =
+          position_bias(p.position_bias, heads, p.bias_distance, p.causal != 0, apart);
+      added = added + learned.transpose(1, 2);  // [n,U,H] to [n,H,U]
+    }
+    return added;
   };
   const auto load = [&](const Tensor& rows) {
     return std::make_pair(k_cache.load(rows).view({rows.numel(), kv_heads, size}),
@@ -144,7 +157,7 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   };
   Attention a = {q,    p.scale,        p.soft_cap, sinks, list, k_cache.size(),
                  load, kMinusInfinity, p.o,        p.lse};
-  if (present(p.alibi_slopes)) a.bias = alibi;
+  if (present(p.alibi_slopes) || present(p.position_bias)) a.bias = bias;
   attend(a, Numbers(precision));
 }
 

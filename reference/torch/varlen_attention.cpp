@@ -4,6 +4,7 @@
 
 #include "reference/ops.h"
 #include "reference/torch/mask_value.h"
+#include "reference/torch/position_bias.h"
 #include "reference/torch/tensors.h"
 
 namespace attnscope::reference {
@@ -84,6 +85,11 @@ struct Sequence {
       const Tensor apart = (place - key.narrow(1, begin, count)).abs().to(q.device());
       l = l - slopes.view({-1, 1, 1}) * apart;
     }
+    if (present(p.position_bias)) {
+      const Tensor apart = key.narrow(1, begin, count) - place;
+      l = l + position_bias(p.position_bias, q.size(1), p.bias_distance, p.causal != 0, apart)
+                  .permute({2, 0, 1});
+    }
     if (present(p.score_code)) {
       const auto at_place = places(place, key.narrow(1, begin, count));
       l = numbers.fp32(evaluated(p.score_code, "score_code", at_place, l));
@@ -126,10 +132,17 @@ void varlen_attention(const as_varlen_attention_params& p, const Precision& prec
       present(p.alibi_slopes) ? floats(p.alibi_slopes, "alibi_slopes", {heads}) : Tensor();
   const Tensor o = at::zeros({tokens, heads, v.size(2)}, q.options());
   const Tensor lse = at::full({tokens, heads}, kBelowAll, q.options());
+  const bool padded = present(p.token_to_req);
+  if (padded && apart) throw BadInput("token_to_req and cu_seqlens_k are both there");
+  const Tensor owners = padded ? integers(p.token_to_req, "token_to_req", {tokens}) : Tensor();
   for (std::int64_t n = 0; n + 1 < starts.size(0); ++n) {
-    const auto part = [n](const Tensor& all, const Tensor& from) {
+    const auto part = [&](const Tensor& all, const Tensor& from) {
       const auto begin = from[n].item<std::int64_t>();
-      return all.narrow(0, begin, from[n + 1].item<std::int64_t>() - begin);
+      std::int64_t count = from[n + 1].item<std::int64_t>() - begin;
+      // As many as stand before the first one that is padding.
+      if (padded)
+        count = owners.narrow(0, begin, count).ge(0).cumprod(0).sum().item<std::int64_t>();
+      return all.narrow(0, begin, count);
     };
     Sequence{p,
              numbers,

@@ -140,6 +140,15 @@ struct LocalCase {
 };
 Report check_local_batch(const Lane& lane, const LocalCase& c);
 
+// `queries` tokens at the end of each request, whose first `source` positions are its source.
+struct CrossCase {
+  std::string name;
+  std::vector<std::int64_t> lengths, source;
+  std::int64_t queries = 1;
+  std::int64_t groups = 1, group = 0;
+};
+Report check_cross_batch(const Lane& lane, const CrossCase& c);
+
 // Lengths by token, those of entries as often as there are tokens or not at all.
 struct PlanCase {
   std::string name;
@@ -173,6 +182,9 @@ struct PagedCase {
   bool rounded_weights = false;  // the lane rounds weights to bf16, as public kernels do
   std::int64_t gap = 6;          // bytes between pages
   std::int64_t bad_value = -1;   // row of the first request whose values hold a NaN and an infinity
+  std::int32_t first = 0;        // rows before it nobody sees
+  std::int64_t buckets = 0;      // of a bias by distance
+  std::int32_t distance = 0;     // of these, where the last one begins at the latest
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 
@@ -189,6 +201,9 @@ struct VarlenCase {
   float alibi = 0;  // as PagedCase's
   float q_scale = 1.0f;
   bool rounded_weights = false;  // as PagedCase's
+  std::int64_t buckets = 0;      // likewise
+  std::int32_t distance = 0;     // likewise
+  std::int64_t padding = 0;      // tokens at the end of each sequence that are no part of it
 };
 Report check_varlen(const Lane& lane, const VarlenCase& c);
 std::vector<VarlenCase> varlen_cases();

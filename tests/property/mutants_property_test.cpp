@@ -74,6 +74,35 @@ Report chunks(const Lane& lane) {
   return check_paged_attention(lane, c);
 }
 
+// A decoder behind its source.
+Report sided(const Lane& lane) {
+  PagedCase c{"mutants", {129, 300, 90}, 20, 8, 2};
+  c.first = 40;
+  c.buckets = 16;
+  c.distance = 40;
+  return check_paged_attention(lane, c);
+}
+
+// Cross attention: tokens behind the source.
+Report cross(const Lane& lane) {
+  PagedCase c{"mutants", {129, 300, 90}, 5, 8, 2};
+  c.causal = 0;
+  return check_paged_attention(lane, c);
+}
+
+Report cross_batch(const Lane& lane) {
+  return check_cross_batch(lane, {"mutants", {129, 40, 300}, {100, 39, 200}, 70, 2, 1});
+}
+
+// An encoder beside what a decoder begins with.
+Report source(const Lane& lane) {
+  VarlenCase c{"mutants", {60, 33, 90}, {}, 2, 8, 2};
+  c.padding = 2;
+  c.buckets = 32;
+  c.distance = 50;
+  return check_varlen(lane, c);
+}
+
 Report local(const Lane& lane) {
   return check_local_batch(lane, {"mutants", {129, 40, 300}, 70, 16, 32, 2});
 }
@@ -154,6 +183,18 @@ const std::map<std::string, Trap>& traps() {
        {local,
         "local_positions",
         {"token_to_seq", "local_query_start_loc", "local_seq_lens", "local_tables"}}},
+      {"mutant:cross_source_late", {cross_batch, "source_to_req", {"target_to_req"}}},
+      {"mutant:cross_keys_by_decode", {cross_batch, "source_slots", {}}},
+      {"mutant:cross_all_are_target", {cross_batch, "target_to_req", {}}},
+      {"mutant:cross_keys_of_neighbour", {cross, "o", {"lse"}}},
+      {"mutant:cross_causal", {cross, "o", {"lse"}}},
+      {"mutant:cross_source_short", {cross, "lse", {"o"}}},
+      {"mutant:decoder_begins_late", {sided, "lse", {"o"}}},
+      {"mutant:bias_of_next_head", {sided, "o", {"lse"}}},
+      {"mutant:bias_both_sides", {sided, "o", {"lse"}}},
+      {"mutant:bias_mirrored", {source, "o", {"lse"}}},
+      {"mutant:bias_missing", {source, "o", {"lse"}}},
+      {"mutant:source_with_target", {source, "o", {"lse"}}},
       {"mutant:overlap_half_lost", {compress, "row", {"cache"}}},
       {"mutant:entry_rope_position", {compress, "row", {"cache"}}},
   };

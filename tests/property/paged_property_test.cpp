@@ -167,6 +167,7 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
     if (c.chunk > 0) {
       seen_from.back() = std::max<std::int64_t>(0, length - c.queries) / c.chunk * c.chunk;
     }
+    seen_from.back() = std::min(length, std::max<std::int64_t>(seen_from.back(), c.first));
   }
   Pool k(blocks, c.record, c.kv_heads, c.size, c.rows, c.gap);
   Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows, c.gap);
@@ -207,6 +208,12 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
       *at<float>(p.alibi_slopes, h) = slope;
     }
   }
+  if (c.first > 0) {
+    const std::vector<std::int32_t> first(lens.size(), c.first);
+    p.first_rows = memory.ints(first, {static_cast<std::int64_t>(first.size())});
+  }
+  if (c.buckets > 0) p.position_bias = memory.normals(AS_F32, {c.buckets, c.heads}, random, 1.0f);
+  p.bias_distance = c.distance;
   p.o = memory.make(AS_BF16, {n, c.heads, c.size_v}, 5);
   p.lse = memory.make(AS_F32, {n, c.heads}, 1);
   p.scale = 1 / std::sqrt(static_cast<double>(c.size));
@@ -401,6 +408,37 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPage
                          name_of<PagedCase>);
 
 // ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
+// Rows that stand before what a request sees, and biases by distance: of a decoder behind its
+// source, of cross attention without either, with splits, over pages of other layouts.
+std::vector<PagedCase> sided_cases() {
+  std::vector<PagedCase> cases(8, {"", {129, 300, 90}, 3, 8, 2});
+  cases[0].name = "first_rows";
+  cases[0].first = 40;
+  cases[1].name = "first_rows_splits";
+  cases[1].first = 100;
+  cases[1].splits = 3;
+  cases[2].name = "first_rows_leave_none";
+  cases[2].first = 129;
+  cases[3].name = "bias_causal";
+  cases[4].name = "bias_both_ways";
+  cases[4].causal = 0;
+  cases[5].name = "bias_behind_source";
+  cases[5].first = 37;
+  cases[5].queries = 40;
+  cases[5].lengths = {80, 130, 78};
+  cases[6].name = "bias_cap_f16_heads_apart";
+  cases[6].soft_cap = 3;
+  cases[6].record = AS_RECORD_F16 | AS_RECORD_HND;
+  cases[7].name = "bias_alibi_splits";
+  cases[7].alibi = 0.3f;
+  cases[7].splits = 4;
+  for (std::size_t i = 3; i < cases.size(); ++i) {
+    cases[i].buckets = i % 2 == 0 ? 32 : 16;
+    cases[i].distance = i % 2 == 0 ? 128 : 40;
+  }
+  return cases;
+}
+
 std::vector<PagedCase> alibi_cases() {
   std::vector<PagedCase> cases(8, {"", {257, 1, 0, 90}, 3, 8, 2, 64, 64, 16});
   cases[0].name = "alibi_alone";
@@ -428,6 +466,8 @@ std::vector<PagedCase> alibi_cases() {
   for (PagedCase& c : cases) c.alibi = c.name == "alibi_far" ? 0.01f : 0.7f;
   return cases;
 }
+INSTANTIATE_TEST_SUITE_P(Sided, PagedAttentionProperty, testing::ValuesIn(sided_cases()),
+                         name_of<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Alibi, PagedAttentionProperty, testing::ValuesIn(alibi_cases()),
                          name_of<PagedCase>);
 

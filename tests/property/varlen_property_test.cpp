@@ -20,6 +20,8 @@ std::vector<std::int32_t> starts_of(const std::vector<std::int64_t>& lengths) {
 // Keys that some query of the sequence sees, counted one by one.
 std::vector<bool> seen_by_any(const VarlenCase& c, std::int64_t queries, std::int64_t keys) {
   std::vector<bool> seen(static_cast<std::size_t>(keys), false);
+  queries -= std::min(queries, c.padding);
+  keys -= std::min(keys, c.padding);
   for (std::int64_t i = 0; i < queries; ++i) {
     const std::int64_t place = keys - queries + i;
     for (std::int64_t j = 0; j < keys; ++j) {
@@ -73,6 +75,15 @@ Report check_varlen(const Lane& lane, const VarlenCase& c) {
       *at<float>(p.alibi_slopes, h) = slope;
     }
   }
+  if (c.buckets > 0) p.position_bias = memory.normals(AS_F32, {c.buckets, c.heads}, random, 1.0f);
+  p.bias_distance = c.distance;
+  std::vector<std::int32_t> owners(static_cast<std::size_t>(tokens), -1);
+  for (std::size_t n = 0; n < c.lengths.size(); ++n) {
+    std::fill(owners.begin() + starts[n],
+              owners.begin() + std::max<std::int64_t>(starts[n], starts[n + 1] - c.padding),
+              static_cast<std::int32_t>(n));
+  }
+  if (c.padding > 0) p.token_to_req = memory.ints(owners, {tokens});
   p.o = memory.make(AS_BF16, {tokens, c.heads, c.size_v}, 5);
   p.lse = memory.make(AS_F32, {tokens, c.heads}, 1);
   p.scale = 1 / std::sqrt(static_cast<double>(c.size));
@@ -82,7 +93,8 @@ Report check_varlen(const Lane& lane, const VarlenCase& c) {
   p.window_right = c.right;
   if (!run(lane, engine, &report)) return report;
   memory.check_guards(&report);
-  for (std::int64_t t = known; t < tokens; ++t) {
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    if (t < known && (c.padding == 0 || owners[static_cast<std::size_t>(t)] >= 0)) continue;
     for (std::int64_t h = 0; h < c.heads; ++h) {
       if (*at<float>(p.lse, t, h) != -kInfinity) report.fail("lse", "a token behind is not -inf");
       if (at<bf16_t>(p.o, t, h)->bits != 0) report.fail("o", "a token behind is not 0");
@@ -156,6 +168,17 @@ std::vector<VarlenCase> varlen_cases() {
   alibi.keys = {30, 4, 310};
   alibi.soft_cap = 3;
   cases.push_back(alibi);
+  VarlenCase bias{"bias_both_ways", {90, 4, 300}, {}, 1, 8, 4};
+  bias.buckets = 32;
+  bias.distance = 128;
+  cases.push_back(bias);
+  bias.name = "bias_causal_padding";
+  bias.causal = 1;
+  bias.padding = 3;
+  cases.push_back(bias);
+  VarlenCase padding{"padding", {90, 2, 0, 70, 5}, {}, 2, 4, 2};
+  padding.padding = 5;
+  cases.push_back(padding);
   VarlenCase far{"scores_far_apart", {200}, {}, 0, 4, 2};
   far.q_scale = 30;
   cases.push_back(far);
@@ -207,6 +230,45 @@ TEST(VarlenThreads, GiveTheSameBytes) {
     ASSERT_EQ(call.run(&error, threads), AS_OK) << error.message;
     if (first.data == nullptr) first = call.p.o;
     EXPECT_EQ(std::memcmp(first.data, call.p.o.data, tensor_bytes(first)), 0) << threads;
+  }
+}
+
+// T5's own buckets, 32 up to a distance of 128: how many distances each has, seen by a query behind
+// 199 keys whose scores are all 0 but for one bucket's bias.
+TEST(VarlenBias, HasTheBucketsOfT5) {
+  const std::vector<int> kSizes = {1, 1, 1, 1, 1, 1, 1, 1, 4, 4, 7, 9, 14, 18, 27, 109};
+  for (std::size_t bucket = 0; bucket < 32; ++bucket) {
+    for (const bool behind : {false, true}) {
+      Memory memory;
+      as_varlen_attention_params p{};
+      p.head = {sizeof(p), AS_PARAMS_VERSION};
+      const std::int64_t queries = behind ? 200 : 1;
+      p.q = memory.make(AS_BF16, {queries, 1, 16});
+      p.k = memory.make(AS_BF16, {200, 1, 16});
+      p.v = memory.make(AS_BF16, {200, 1, 16});
+      for (const as_tensor* t : {&p.q, &p.k, &p.v}) std::memset(t->data, 0, tensor_bytes(*t));
+      p.cu_seqlens = memory.ints({0, static_cast<std::int32_t>(queries)}, {2});
+      p.cu_seqlens_k = memory.ints({0, 200}, {2});
+      p.position_bias = memory.make(AS_F32, {32, 1});
+      for (std::size_t n = 0; n < 32; ++n) {
+        *at<float>(p.position_bias, static_cast<std::int64_t>(n), 0) = n == bucket ? 40.0f : 0.0f;
+      }
+      p.bias_distance = 128;
+      p.o = memory.make(AS_BF16, {queries, 1, 16});
+      p.lse = memory.make(AS_F32, {queries, 1});
+      p.scale = 1;
+      p.window_left = p.window_right = -1;
+      for (const Lane* lane : {cpu::lane(), reference::sim_lane()}) {
+        as_error error{};
+        ASSERT_EQ(lane->ops[AS_OP_VARLEN_ATTENTION](&p, nullptr, &error), AS_OK) << error.message;
+        // Of the first query all keys stand behind: buckets 17 to 31, and the first for itself.
+        const std::size_t side = bucket % 16;
+        const bool there = behind ? bucket == 0 || (bucket > 16) : bucket < 16;
+        const double keys = there ? kSizes[side] : 0;
+        EXPECT_NEAR(*at<float>(p.lse, 0, 0), std::log(keys * std::exp(40.0) + 200 - keys), 1e-4)
+            << lane->name << ", bucket " << bucket;
+      }
+    }
   }
 }
 

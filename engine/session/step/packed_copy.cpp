@@ -4,6 +4,7 @@
 
 #include "engine/model/numbers.h"
 #include "engine/session/step/attention_copy.h"
+#include "engine/session/step/distance_bias.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
@@ -51,10 +52,13 @@ class PackedWeights {
       const std::int64_t begin = *at<std::int32_t>(p_.cu_seqlens, n);
       const std::int64_t end = *at<std::int32_t>(p_.cu_seqlens, n + 1);
       if (token < begin || token >= end) continue;
+      const std::int64_t used = present(p_.token_to_req) ? used_of(begin, end) : end - begin;
+      if (token - begin >= used) return {};
       PackedReach reach;
       reach.key = *at<std::int32_t>(keys, n);
       reach.end = *at<std::int32_t>(keys, n + 1) - reach.key;
-      reach.place = reach.end - (end - begin) + token - begin;
+      if (used < end - begin) reach.end = used;
+      reach.place = reach.end - used + token - begin;
       std::int64_t behind = reach.end;
       if (p_.causal != 0) behind = reach.place + 1;
       if (p_.window_right >= 0) behind = std::min(behind, reach.place + p_.window_right + 1);
@@ -65,6 +69,13 @@ class PackedWeights {
       return reach;
     }
     return {};
+  }
+
+  // Tokens of a sequence before its padding.
+  std::int64_t used_of(std::int64_t begin, std::int64_t end) const {
+    std::int64_t used = 0;
+    while (begin + used < end && *at<std::int32_t>(p_.token_to_req, begin + used) >= 0) ++used;
+    return used;
   }
 
   // Of one kept row; the worst |recomputed - op's| LSE.
@@ -99,6 +110,10 @@ class PackedWeights {
       if (present(p_.alibi_slopes)) {
         logit -= static_cast<double>(*at<float>(p_.alibi_slopes, h)) *
                  static_cast<double>(std::abs(reach.place - reach.first - c));
+      }
+      if (present(p_.position_bias)) {
+        logit += distance_bias(p_.position_bias, p_.bias_distance, p_.causal != 0,
+                               reach.first + c - reach.place, h);
       }
       out_.logits[to_size(cell + c)] = static_cast<float>(logit);
       largest = std::max(largest, logit);

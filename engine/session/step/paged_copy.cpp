@@ -7,6 +7,7 @@
 
 #include "engine/model/numbers.h"
 #include "engine/session/step/attention_copy.h"
+#include "engine/session/step/distance_bias.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/row_format.h"
@@ -68,6 +69,9 @@ class PagedWeights {
     if (p_.causal != 0) end = std::min(end, position + 1);
     std::int64_t first = p_.window > 0 ? std::max<std::int64_t>(0, position - p_.window + 1) : 0;
     if (p_.chunk > 0) first = std::max<std::int64_t>(first, position / p_.chunk * p_.chunk);
+    if (present(p_.first_rows)) {
+      first = std::max<std::int64_t>(first, *at<std::int32_t>(p_.first_rows, request));
+    }
     return {std::min(first, end), std::max(first, end)};
   }
 
@@ -104,6 +108,10 @@ class PagedWeights {
         if (present(p_.alibi_slopes)) {
           const auto apart = static_cast<double>(std::abs(position - (first + c)));
           logit -= static_cast<double>(*at<float>(p_.alibi_slopes, h)) * apart;
+        }
+        if (present(p_.position_bias)) {
+          logit += distance_bias(p_.position_bias, p_.bias_distance, p_.causal != 0,
+                                 first + c - position, h);
         }
         out_.logits[to_size((i * out_.heads + h) * columns + c)] = static_cast<float>(logit);
       }
