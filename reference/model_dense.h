@@ -27,8 +27,16 @@ struct DenseNumbers {
   bool sinks = false;
   bool encoder = false;  // a token sees the tokens behind it too; requests come whole
   bool tied = true;      // the head is the embedding
-  float sink_shift = 0;  // added to every sink
-  std::map<int, float> given_sinks = {};  // by head, in the place of the weights' own
+  // An encoder-decoder as T5: what each running layer is for; empty = the model is none. Published
+  // layers are those of the encoder, then of each decoder block its own attention and the cross
+  // one.
+  enum Side { kTarget, kSource, kCross };
+  std::vector<int> sides;
+  std::int64_t encoder_layers = 0;                   // that are published
+  std::vector<std::int64_t> source_lens;             // by request: its first tokens
+  std::int64_t bias_buckets = 0, bias_distance = 0;  // of the bias by distance
+  float sink_shift = 0;                              // added to every sink
+  std::map<int, float> given_sinks = {};             // by head, in the place of the weights' own
 };
 
 // As ModelReference::make.

@@ -7,6 +7,7 @@
 
 #include "app/text/format.h"
 #include "app/views/op_order.h"
+#include "app/views/sided_rows.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
 
@@ -62,6 +63,7 @@ ReachView reach_view(const SessionInfo& info, int layer, std::int64_t position) 
   const int index = layer_index(info, layer);
   if (index < 0 || position < 0 || !info.layout.swa_groups.empty()) return view;
   if (info.layout.groups.empty()) return view;  // each layer reaches all of the request
+  if (is_sided(info)) return view;              // all of the source, or of the decoder
   bool bounded = false;
   for (int i = 0; i < info.config.num_layers(); ++i) {
     bounded = bounded || seen_by(info, i).kind != GroupKind::kFull;

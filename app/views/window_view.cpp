@@ -10,6 +10,7 @@
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
 #include "app/views/shared_rows.h"
+#include "app/views/sided_rows.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -74,9 +75,9 @@ std::vector<std::int64_t> slots_of_chunk(const SessionInfo& info, const StepMeta
 
 // Where the request's table says that they lie; -1 = nowhere.
 std::vector<std::int64_t> slots_by_position(const CacheSpec& spec, const RequestView* request,
-                                            std::int64_t position) {
+                                            std::int64_t begin, std::int64_t end) {
   std::vector<std::int64_t> slots;
-  for (std::int64_t p = spec.retention.first_seen(position); p <= position; ++p) {
+  for (std::int64_t p = begin; p < end; ++p) {
     const std::size_t column = to_size(p / spec.block_size());
     std::int32_t block = 0;
     if (request != nullptr && column < request->tables[to_size(spec.group)].size()) {
@@ -142,8 +143,10 @@ std::string alibi_sentence(const OpTrace* op, int head) {
                      format_number(least), format_number(most));
 }
 
-// Of a model without caches: all of the request, before and behind the token.
-WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row, int head) {
+// Of a layer without caches: all of the request, before and behind the token, or, in an
+// encoder-decoder, of its source.
+WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row, int head,
+                       const SidedRows* source) {
   WindowView view;
   const StepMetadata& m = step.metadata;
   if (token_row < 0 || token_row >= to_count(m.positions.size())) {
@@ -157,6 +160,7 @@ WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row,
   view.valid = view.whole = true;
   for (std::int64_t t = 0; t < to_count(m.positions.size()); ++t) {
     if (m.token_to_req[to_size(t)] != row) continue;
+    if (source != nullptr && m.positions[to_size(t)] >= source->end) continue;
     WindowSlot slot;
     slot.position = m.positions[to_size(t)];
     slot.token = m.tokens[to_size(t)];
@@ -171,11 +175,10 @@ WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row,
     view.slots.push_back(slot);
   }
   view.window = to_count(view.slots.size());
-  view.sentence =
-      fmt::format(
-          "Token {} sees all {} tokens of its request, before and behind it. No row is kept.",
-          m.positions[to_size(token_row)], view.window) +
-      alibi_sentence(op, head);
+  const std::string all = fmt::format(
+      "Token {} sees all {} tokens of its request, before and behind it. No row is kept.",
+      m.positions[to_size(token_row)], view.window);
+  view.sentence = (source != nullptr ? source->sentence : all) + alibi_sentence(op, head);
   return view;
 }
 
@@ -188,7 +191,21 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const int index = layer_index(info, layer);
   const CacheSpec* spec = index < 0 ? nullptr : token_rows(info.layout, index);
   const auto tokens = static_cast<std::int64_t>(m.positions.size());
-  if (index >= 0 && info.layout.groups.empty()) return packed_view(step, layer, token_row, head);
+  if (index >= 0 && info.layout.groups.empty()) {
+    return packed_view(step, layer, token_row, head, nullptr);
+  }
+  const bool sided = index >= 0 && is_sided(info);
+  SidedRows seen;
+  if (sided && token_row >= 0 && token_row < to_count(m.positions.size())) {
+    const RequestView* request = find_request(step, step.request_of(token_row));
+    const std::int64_t prompt = request != nullptr ? request->request.prompt_tokens : 0;
+    seen = sided_rows(info, index, prompt, m.positions[to_size(token_row)]);
+    if (seen.begin == seen.end) {
+      view.sentence = seen.sentence;
+      return view;
+    }
+    if (spec == nullptr) return packed_view(step, layer, token_row, head, &seen);
+  }
   if (spec == nullptr) {
     view.sentence = "Outside the layers there is no window: choose an op of a layer.";
     return view;
@@ -208,12 +225,15 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.whole = whole;
   view.group = spec->group;
   view.window = whole ? position + 1 : std::int64_t{spec->retention.window};
+  const std::int64_t first_seen = sided ? seen.begin : spec->retention.first_seen(position);
+  const std::int64_t end = sided ? seen.end : position + 1;
+  if (sided) view.window = end - first_seen;
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
   const std::vector<std::int64_t> slots = listed ? listed_slots(info, m, *spec, token_row)
                                           : chunked
                                               ? slots_of_chunk(info, m, *spec, request, position)
-                                              : slots_by_position(*spec, owner, position);
+                                              : slots_by_position(*spec, owner, first_seen, end);
   const auto length = static_cast<std::int64_t>(slots.size());
   const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
   const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
@@ -221,7 +241,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   std::vector<std::int32_t> blocks;
   for (std::int64_t i = 0; i < length; ++i) {
     WindowSlot slot;
-    slot.position = position - length + 1 + i;
+    slot.position = end - length + i;
     slot.slot = slots[static_cast<std::size_t>(i)];
     slot.block = static_cast<std::int32_t>(slot.slot / spec->rows_per_block);
     slot.row = static_cast<std::int32_t>(slot.slot % spec->rows_per_block);
@@ -239,12 +259,12 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     }
     view.slots.push_back(slot);
   }
-  view.own = length - 1;
+  view.own = end == position + 1 ? length - 1 : -1;
   if (chunked) view.begin = spec->retention.first_seen(position);
   view.left = left_with(*spec, position);
   if (owner != nullptr) {
     const auto& table = owner->tables[static_cast<std::size_t>(spec->group)];
-    const std::int64_t first = (position - length + 1) / spec->block_size();
+    const std::int64_t first = (end - length) / spec->block_size();
     for (std::int64_t i = 0; i < first && i < static_cast<std::int64_t>(table.size()); ++i) {
       view.nulls_before += table[static_cast<std::size_t>(i)] == 0 ? 1 : 0;
     }
@@ -253,6 +273,12 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   if (chunked) {
     view.sentence = chunk_sentence(view, position, group, blocks) + alibi_sentence(op, head) +
                     sharing_sentence(info, layer);
+    return view;
+  }
+  if (sided) {
+    view.sentence = seen.sentence + fmt::format(" They lie in {} {} ({}).",
+                                                blocks.size() == 1 ? "block" : "blocks",
+                                                list_of(blocks), group);
     return view;
   }
   view.sentence =

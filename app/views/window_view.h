@@ -27,8 +27,9 @@ struct WindowView {
   std::int64_t begin = -1;        // first position of the token's chunk, -1 = the layer has none
   std::int64_t nulls_before = 0;  // null table entries before the first slot
   std::vector<WindowSlot> slots;  // ascending positions, the token itself last
-  std::int64_t own = -1;          // place of the token itself there: not the last in an encoder
-  std::string left;               // what the token before still saw, a sentence; empty = nothing
+  // Place of the token itself there: not the last in an encoder, -1 in cross attention.
+  std::int64_t own = -1;
+  std::string left;  // what the token before still saw, a sentence; empty = nothing
   double largest_weight = 0;
 };
 

@@ -16,6 +16,7 @@ namespace {
 // Inputs that nobody's output lies in, and which others must share.
 constexpr std::pair<as_op_id, const char*> kSharedInputs[] = {{AS_OP_SLOT_MAPPING, "positions"},
                                                               {AS_OP_SLOT_MAPPING, "token_to_req"},
+                                                              {AS_OP_CROSS_BATCH, "source_lens"},
                                                               {AS_OP_ATTN_NORM, "x"}};
 
 }  // namespace

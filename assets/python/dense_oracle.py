@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Holds attention of dense models against Hugging Face's own modules.
 
-    dense_oracle.py [--program PATH] [--kinds llama,mistral,qwen3,gemma3_text,gpt_oss,bloom,bert,vit]
-                    [--keep FOLDER]
+    dense_oracle.py [--program PATH] [--keep FOLDER]
+                    [--kinds llama,mistral,qwen3,gemma3_text,gpt_oss,bloom,bert,vit,t5]
 
 Needs torch and transformers; kinds that the installed transformers has not are named and left out.
 For each kind it makes a small model with random weights, saves it as a checkpoint, has attnscope
 compute it (tap-export of ref.exact, in float64; run, in which ref.model and ref.exact agree within
 1e-9 of a row), and calls the attention modules of the same layers in float64 on the same inputs.
 Of BLOOM, BERT and ViT, whose norms are others, it is the attention alone: its weights without their
-biases, under the names of Llama. gpt-oss is without its biases and YaRN.
+biases, under the names of Llama. gpt-oss is without its biases and YaRN. T5 is saved by transformers
+itself, and attention of its encoder, of its decoder and across is called, each with its bias.
 Exit code 1 where an output is off by more than 2e-6 of the largest value of its row.
 """
 
@@ -307,7 +308,67 @@ def check_foreign(kind, program, folder):
     return said_of(kind, worst, said)
 
 
+def check_t5(kind, program, folder):
+    """All but the last tokens of the request are the source."""
+    begins = 7
+    config = transformers.T5Config(
+        d_model=128, d_kv=32, d_ff=64, num_heads=4, num_layers=2, num_decoder_layers=2,
+        vocab_size=256, relative_attention_num_buckets=32, relative_attention_max_distance=48,
+    )
+    config._attn_implementation = "eager"
+    torch.manual_seed(1)
+    model = transformers.T5ForConditionalGeneration(config)
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            spread = 0.1 if "norm" in key else weight.shape[-1] ** -0.5
+            spread = 1.0 if "relative_attention_bias" in key else spread
+            weight.normal_(0, spread * (0.5 if key.endswith("Attention.k.weight") else 1))
+            if "norm" in key:
+                weight.add_(1)
+            weight.copy_(weight.to(torch.bfloat16))
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder / kind)
+    own = json.loads((folder / kind / "config.json").read_text())
+    (folder / kind / "config.json").write_text(json.dumps({**own, "attnscope_decoder_prompt": begins}))
+    model = model.to(torch.float64).eval()
+    given, said = ours(program, folder, kind, TOKENS, TOKENS + 1,
+                       "attn_norm.y,memory_norm.y,o_proj.y")
+    source = TOKENS - begins
+    bias = {}  # of the first layer of either side, which those behind it share
+    worst = 0.0
+    layers = [("encoder", i, 0) for i in range(2)]
+    layers += [("decoder", i, part) for i in range(2) for part in (0, 1)]
+    for index, (side, block, part) in enumerate(layers):
+        sublayer = getattr(model, side).block[block].layer[part]
+        x = torch.tensor(of_layer(given, index, "attn_norm").copy())[None]
+        out = of_layer(given, index, "o_proj")
+        rows = slice(0, source) if side == "encoder" else slice(source, TOKENS)
+        x = x[:, rows]
+        if side == "decoder" and part == 1:
+            memory = torch.tensor(of_layer(given, index, "memory_norm").copy())[None, :source]
+            attention, more = sublayer.EncDecAttention, dict(key_value_states=memory)
+            mask = torch.zeros(1, 1, begins, source, dtype=torch.float64)
+        else:
+            attention, more = sublayer.SelfAttention, {}
+            count = x.shape[1]
+            mask = torch.zeros(1, 1, count, count, dtype=torch.float64)
+            if side == "decoder":
+                mask.masked_fill_(torch.ones(count, count, dtype=torch.bool).triu(1), float("-inf"))
+            if side not in bias:
+                bias[side] = attention.compute_bias(count, count)
+            more["position_bias"] = bias[side] + mask
+        with torch.no_grad():
+            y = attention(x, mask=mask, **more)[0][0].numpy()
+        worst = max(worst, apart(y, out[rows]))
+        other = numpy.delete(out, numpy.arange(TOKENS)[rows], axis=0)
+        if numpy.abs(other).max() != 0:
+            print(f"{kind}: layer {index} changes rows of the other side")
+            return False
+    return said_of(kind, worst, said)
+
+
 def check(kind, program, folder):
+    if kind == "t5":
+        return check_t5(kind, program, folder)
     if kind in FOREIGN:
         return check_foreign(kind, program, folder)
     model = make_model(kind)
@@ -341,4 +402,4 @@ def main(doc, kinds, check):
 
 
 if __name__ == "__main__":
-    main(__doc__, [*KINDS, *FOREIGN], check)
+    main(__doc__, [*KINDS, *FOREIGN, "t5"], check)

@@ -145,6 +145,7 @@ AttentionRequest attention_request(const ModelConfig& config) {
     request.sinks = config.dense.sinks;
     request.alibi = config.dense.alibi_bias_max > 0;
     if (config.dense.encoder) request.type = AttentionType::kEncoderOnly;
+    if (!config.dense.sides.empty()) request.type = AttentionType::kEncoderDecoder;
     return request;
   }
   request.mla = true;

@@ -39,7 +39,7 @@ SlotSpace token_space(const SessionInfo& info, std::int64_t group) {
 TapMeaning tap_meaning(as_op_id op, std::string_view tap) {
   if (as_op_has(op, AS_BY_ENGINE) != 0) return TapMeaning::kPlacement;
   if (tap == "table" || tap == "tables" || tap == "token_to_req" || tap == "query_start_loc" ||
-      tap == "seq_lens" || tap == "groups" || tap == "token_to_seq" ||
+      tap == "seq_lens" || tap == "source_lens" || tap == "groups" || tap == "token_to_seq" ||
       tap == "local_query_start_loc" || tap == "local_seq_lens" || tap == "local_tables") {
     return TapMeaning::kPlacement;
   }
@@ -65,6 +65,9 @@ SlotSpace slot_space(const SessionInfo& info, const Place& place, std::string_vi
     if (outer < 0 || outer >= static_cast<std::int64_t>(layout.swa_groups.size())) return {};
     return token_space(info, layout.swa_groups[static_cast<std::size_t>(outer)]);
   }
+  // Ops before the layers that the family's example has not: models with them have one group.
+  const as_op_info* op = as_op_find(place.op);
+  if (op != nullptr && op->phase == AS_PHASE_BEFORE) return token_space(info, 0);
   const int layer = layer_index(info, place.layer);
   if (layer < 0) return {};
   // Selected entries lie where the table shows that the op reads beside them.

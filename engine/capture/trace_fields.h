@@ -239,6 +239,10 @@ void fields(V& v, DenseAttention& d) {
   v.later("alibi_bias_max", d.alibi_bias_max);
   v.later("shared_layers", d.shared_layers);
   v.later("encoder", d.encoder);
+  v.later("sides", d.sides);
+  v.later("decoder_prompt", d.decoder_prompt);
+  v.later("bias_buckets", d.bias_buckets);
+  v.later("bias_distance", d.bias_distance);
 }
 
 template <class V>

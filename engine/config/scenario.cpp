@@ -489,11 +489,38 @@ Result<void> fits_step(const std::string& name, std::int64_t prompt, std::int64_
                    fmt::format("raise token_budget to at least {}, or lower tokens", prompt));
 }
 
+// Of an encoder-decoder: a source that is there, and a step for all of a request, which is computed
+// anew at once where it lost its blocks.
+Result<void> fits_source(const std::string& name, std::int64_t prompt, std::int64_t fresh,
+                         const Scenario& scenario) {
+  const std::int64_t begins = scenario.model.dense.decoder_prompt;
+  if (prompt <= begins) {
+    return bad_input(
+        fmt::format("request \"{}\" has {} tokens of prompt; the last {} of them begin "
+                    "the decoder of {}, and nothing is left for its source",
+                    name, prompt, begins, scenario.model.name),
+        fmt::format("give it at least {} tokens", begins + 1));
+  }
+  if (prompt + fresh <= scenario.limits.token_budget) return {};
+  return bad_input(
+      fmt::format("request \"{}\" has {} tokens and {} new, a step {} (token_budget); {} encodes a "
+                  "source at once, so that a request cannot be cut",
+                  name, prompt, fresh, scenario.limits.token_budget, scenario.model.name),
+      fmt::format("raise token_budget to at least {}, or lower tokens", prompt + fresh));
+}
+
 }  // namespace
+
+std::int64_t source_tokens(const ModelConfig& model, std::int64_t prompt) {
+  return model.dense.sides.empty() ? 0 : prompt - model.dense.decoder_prompt;
+}
 
 Result<void> fits_pool(const std::string& name, std::int64_t prompt, std::int64_t fresh,
                        const CacheLayout& layout, const Scenario& scenario) {
   if (layout.groups.empty()) return fits_step(name, prompt, fresh, scenario);
+  if (!scenario.model.dense.sides.empty()) {
+    if (auto ok = fits_source(name, prompt, fresh, scenario); !ok) return ok;
+  }
   const std::int64_t usable = scenario.pool_blocks - 1;
   const std::int64_t demand = layout.demand(prompt + fresh, scenario.limits.token_budget);
   if (demand <= usable) return {};
@@ -517,7 +544,11 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
   options.kv.num_blocks = scenario.pool_blocks;
   options.kv.first_block = scenario.first_block;
   options.kv.max_model_len = scenario.model.max_position;
-  if (layout.groups.empty()) options.kv.caching = options.chunked_prefill = false;
+  // A source is encoded at once, and no prefix of one stands for itself.
+  if (layout.groups.empty() || !scenario.model.dense.sides.empty()) {
+    options.kv.caching = options.chunked_prefill = false;
+    options.prefill_threshold = 0;
+  }
   return options;
 }
 

@@ -124,6 +124,9 @@ struct Scenario {
   std::vector<ScenarioStop> stops;  // compute nothing
 };
 
+// Of a prompt of so many tokens: the first ones, which an encoder sees; 0 = the model has none.
+std::int64_t source_tokens(const ModelConfig& model, std::int64_t prompt);
+
 // Whether the pool holds a request alone: `prompt` tokens and `fresh` new ones.
 Result<void> fits_pool(const std::string& name, std::int64_t prompt, std::int64_t fresh,
                        const CacheLayout& layout, const Scenario& scenario);

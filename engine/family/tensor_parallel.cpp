@@ -98,6 +98,13 @@ Result<void> check_parallel(const ModelConfig& whole, const TensorParallel& para
                      fmt::format("allowed: 0 to {}", parallel.size - 1));
   }
   if (parallel.size == 1) return {};
+  if (!whole.dense.sides.empty()) {
+    return bad_input(
+        fmt::format("{} is an encoder-decoder, whose bias by distance is not dealt out "
+                    "to ranks",
+                    whole.name),
+        "run it on one rank");
+  }
   const auto graph = model_graph(whole);
   if (const auto ops = summing_ops(*graph); ops.size() > 1) {
     return bad_input(fmt::format("{} adds up over ranks behind both {} and {}", whole.name,

@@ -125,7 +125,7 @@ void keep_tables(const Serving& serving, WorkerTables& tables) {
 
 std::int64_t plan_tokens(StepMetadata& step, const Serving& serving, const CacheLayout& layout) {
   for (auto* list : {&step.tokens, &step.token_to_req, &step.query_start_loc, &step.seq_lens,
-                     &step.sample_request}) {
+                     &step.source_lens, &step.sample_request}) {
     list->clear();
   }
   step.positions.clear();
@@ -138,6 +138,7 @@ std::int64_t plan_tokens(StepMetadata& step, const Serving& serving, const Cache
     const std::int32_t n = step.num_scheduled_tokens[to_size(r)];
     const std::vector<std::int32_t>& drafts = serving.drafts()[to_size(r)];
     const std::int64_t known = request.num_tokens();
+    step.source_lens.push_back(static_cast<std::int32_t>(request.source_tokens));
     for (std::int64_t p = first; p < first + n; ++p) {
       // The last known token and the drafts behind it: all of them say what comes next.
       if (p >= known - 1) {

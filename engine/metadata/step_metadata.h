@@ -43,6 +43,7 @@ struct StepMetadata {
   std::vector<std::int32_t> token_to_req;     // [T] row of the tables
   std::vector<std::int32_t> query_start_loc;  // [R+1]
   std::vector<std::int32_t> seq_lens;         // [R] computed + num_scheduled_tokens
+  std::vector<std::int32_t> source_lens;      // [R] Request::source_tokens
   std::vector<std::int64_t> sample_rows;      // [N] tokens whose logits are sampled, drafts too
   std::vector<std::int32_t> sample_request;   // [N] row of the request
   // slots and lists

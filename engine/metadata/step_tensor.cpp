@@ -59,6 +59,7 @@ constexpr std::array kCommon = {
     Common{"token_to_req", list<&StepMetadata::token_to_req>},
     Common{"seq_lens", list<&StepMetadata::seq_lens>},
     Common{"query_start_loc", list<&StepMetadata::query_start_loc>},
+    Common{"source_lens", list<&StepMetadata::source_lens>},
     Common{"groups", groups},
     Common{"num_tokens", list<&StepMetadata::num_tokens>},
     Common{"num_before", list<&StepMetadata::num_before>},
@@ -81,7 +82,8 @@ constexpr std::array kCommon = {
 static_assert(kCommon[kPositionsTensor].name == "positions" &&
               kCommon[kTokenToReqTensor].name == "token_to_req" &&
               kCommon[kSeqLensTensor].name == "seq_lens" &&
-              kCommon[kQueryStartTensor].name == "query_start_loc");
+              kCommon[kQueryStartTensor].name == "query_start_loc" &&
+              kCommon[kSourceLensTensor].name == "source_lens");
 
 }  // namespace
 

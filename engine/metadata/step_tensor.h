@@ -24,12 +24,14 @@ struct StepTensor {
     kSlots,    // i64 [T]: where the row goes that a token completes, -1 = none
     kLists,    // i32 [lists,T,columns]: slots that a token reads, -1 = none
     kLengths,  // i32 [T]: how many, of a token or of a row of kTables
-    kRows,     // i32 [T]: the row of kTables by which a token finds what it reads, -1 = none
-    kPlaces,   // i64 [T]: its position there
-    kStarts,   // i32 [T+1]: the first token of each row of kTables
-    kTables,   // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
-    kNext,     // i32 [T]: the token behind it, once the step has sampled; -1 = there is none
-    kParts,    // i32 [T,2]: chunk and part of it whose gathered rows a token reads; -1 = none
+    // i32 [T]: the row of kTables, or without these of the tables of caches, by which a token finds
+    // what it reads, -1 = none
+    kRows,
+    kPlaces,  // i64 [T]: its position there
+    kStarts,  // i32 [T+1]: the first token of each row of kTables
+    kTables,  // i32 [lists,T,columns]: blocks by row, of which there are up to T; -1 = none
+    kNext,    // i32 [T]: the token behind it, once the step has sampled; -1 = there is none
+    kParts,   // i32 [T,2]: chunk and part of it whose gathered rows a token reads; -1 = none
     // A plan of attention (attention_plan), a list for each type of layers.
     kPlanRows,    // i32 [lists,T,2]: the first split of a token, and how many it has
     kPlanSplits,  // i32 [lists,T+more_rows,5]: the splits; -1 = none
@@ -125,7 +127,7 @@ struct StepMetadata;
 // is none of this name.
 int step_tensor_number(std::string_view name, std::span<const StepTensor> own);
 inline constexpr int kPositionsTensor = 0, kTokenToReqTensor = 1, kSeqLensTensor = 2;
-inline constexpr int kQueryStartTensor = 3;
+inline constexpr int kQueryStartTensor = 3, kSourceLensTensor = 4;
 // Its place among the family's own; negative = a common one.
 int own_number(int number);
 // Absent where the step has none.

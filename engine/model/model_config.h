@@ -83,7 +83,18 @@ struct DenseAttention {
   // Tokens see all of their request, before and behind them, and nothing is kept: a request is
   // computed in one step and ends with it.
   bool encoder = false;
+  // Of every published layer of an encoder-decoder: what it attends (DenseSide). Empty: the model
+  // is no such one. A request is its source, then decoder_prompt tokens that the decoder begins
+  // with, then what it says.
+  std::vector<int> sides;
+  int decoder_prompt = 1;
+  // T5's bias by distance, of layers that are not cross attention; 0 = none.
+  int bias_buckets = 0, bias_distance = 0;
 };
+
+// Which tokens a layer is for: those of the decoder that see each other; those of the source, which
+// see all of it; those of the decoder, which see the source.
+enum DenseSide { kDecoderSide, kSourceSide, kCrossSide };
 
 // Of absorbed MLA (engine/family/mla/): what the other numbers leave out. Rows are 512 latent dims
 // and 64 with RoPE.

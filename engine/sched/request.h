@@ -25,6 +25,7 @@ struct Request {
   std::string name;
   std::vector<std::int32_t> tokens;  // prompt, then sampled
   std::int64_t prompt_tokens = 0;
+  std::int64_t source_tokens = 0;  // of them, the first ones: what an encoder sees
   std::int64_t max_new_tokens = 0;
   std::int64_t priority = 0;      // smaller is more urgent
   std::int64_t arrival_step = 0;  // it arrives then, or as soon as nothing else is left to do

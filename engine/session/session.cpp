@@ -182,6 +182,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
     request.name = from.name;
     request.tokens = from.tokens;
     request.prompt_tokens = static_cast<std::int64_t>(from.tokens.size());
+    request.source_tokens = source_tokens(scenario.model, request.prompt_tokens);
     request.max_new_tokens = from.max_new_tokens;
     if (parts.inputs) {  // it ends where the recorded rows do; the last token is only sampled
       const auto id = static_cast<std::int32_t>(requests.size()) - 1;
@@ -408,6 +409,7 @@ OpContext Session::op_context() {
   context.token_to_req = tensor1(metadata_.token_to_req);
   context.seq_lens = tensor1(metadata_.seq_lens);
   context.query_start_loc = tensor1(metadata_.query_start_loc);
+  context.source_lens = tensor1(metadata_.source_lens);
   context.logits_width = metadata_.logits_width();
   return context;
 }

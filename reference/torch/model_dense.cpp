@@ -34,6 +34,7 @@ struct LayerPast {
 
 struct Past {
   std::int64_t length = 0;
+  std::int64_t source = 0;  // its first tokens, where an encoder sees them
   std::vector<LayerPast> layers;
 };
 
@@ -68,14 +69,15 @@ class Model {
     }
     const Tensor positions = at::cat(all);
     ModelOutput out;
-    Tensor h = weight("model.embed_tokens.weight").index_select(0, ids);
+    Tensor h = weight(embedding()).index_select(0, ids);
     for (std::size_t i = 0; i < n_.layers.size(); ++i) {
-      h = h + attention(i, rms_norm(h, prefix(i) + "input_layernorm.weight"), positions, parts);
+      const Tensor x = rms_norm(h, norm_name(i));
+      h = h + (two_sided() ? sided_attention(i, h, x, parts) : attention(i, x, positions, parts));
       out.layers.emplace_back().hidden = doubles(h);
     }
     for (const Part& part : parts) part.past->length += part.count;
-    const char* head = n_.tied ? "model.embed_tokens.weight" : "lm_head.weight";
-    const Tensor logits = linear(rms_norm(h, "model.norm.weight"), head);
+    const char* norm = two_sided() ? "decoder.final_layer_norm.weight" : "model.norm.weight";
+    const Tensor logits = linear(rms_norm(h, norm), n_.tied ? embedding() : "lm_head.weight");
     const Tensor best = std::get<0>(logits.topk(2, 1));
     out.logits = doubles(logits);
     out.margin = doubles(best.select(1, 0) - best.select(1, 1));
@@ -88,9 +90,12 @@ class Model {
 
   void cut(Past& past, std::int64_t length) const {
     past.length = std::min(past.length, length);
-    for (LayerPast& layer : past.layers) {
-      for (Tensor* rows : {&layer.keys, &layer.values}) {
-        if (rows->defined() && rows->size(0) > length) *rows = rows->narrow(0, 0, length).clone();
+    for (std::size_t i = 0; i < past.layers.size(); ++i) {
+      // Layers of a decoder have the rows behind the source alone.
+      const bool behind = two_sided() && n_.sides[i] == DenseNumbers::kTarget;
+      const std::int64_t left = std::max<std::int64_t>(0, behind ? length - past.source : length);
+      for (Tensor* rows : {&past.layers[i].keys, &past.layers[i].values}) {
+        if (rows->defined() && rows->size(0) > left) *rows = rows->narrow(0, 0, left).clone();
       }
     }
   }
@@ -194,6 +199,102 @@ class Model {
     return o.view({G, T, H / G, D}).transpose(0, 1).reshape({T, H, D});
   }
 
+  // ---- encoder-decoders
+
+  bool two_sided() const { return !n_.sides.empty(); }
+  const char* embedding() const {
+    return two_sided() ? "shared.weight" : "model.embed_tokens.weight";
+  }
+
+  // Of a layer's module: "decoder.block.1.layer.1.".
+  std::string module(std::size_t i) const {
+    const std::int64_t behind = n_.layers[i] - n_.encoder_layers;
+    if (behind < 0) return "encoder.block." + std::to_string(n_.layers[i]) + ".layer.0.";
+    return "decoder.block." + std::to_string(behind / 2) + ".layer." + std::to_string(behind % 2) +
+           ".";
+  }
+  std::string norm_name(std::size_t i) const {
+    return two_sided() ? module(i) + "layer_norm.weight" : prefix(i) + "input_layernorm.weight";
+  }
+  std::string sided_prefix(std::size_t i) const {
+    return module(i) +
+           (n_.sides[i] == DenseNumbers::kCross ? "EncDecAttention." : "SelfAttention.");
+  }
+  static std::string bias_name(bool source) {
+    return std::string(source ? "encoder" : "decoder") +
+           ".block.0.layer.0.SelfAttention.relative_attention_bias.weight";
+  }
+
+  // x [T, hidden] of h, normalised; gives [T, hidden], zero for tokens of the other side.
+  Tensor sided_attention(std::size_t i, const Tensor& h, const Tensor& x,
+                         std::span<const Part> parts) const {
+    const std::string p = sided_prefix(i);
+    const std::int64_t T = x.size(0), side = n_.sides[i];
+    const auto heads = [&](const Tensor& from, const char* name) {
+      return linear(from, p + name).view({T, n_.heads, n_.head_dim});
+    };
+    const Tensor from =
+        side == DenseNumbers::kCross ? rms_norm(h, "encoder.final_layer_norm.weight") : x;
+    const Tensor q = heads(x, "q.weight"), k = heads(from, "k.weight"), v = heads(from, "v.weight");
+    const Tensor o = at::zeros_like(q);
+    for (const Part& part : parts) {
+      Past& past = *part.past;
+      const std::int64_t source =
+          std::clamp<std::int64_t>(past.source - past.length, 0, part.count);
+      if (source > 0 && source < past.source) {
+        throw std::invalid_argument("a source comes in pieces; an encoder sees all of it");
+      }
+      const auto of_source = [&](const Tensor& t) { return t.narrow(0, part.begin, source); };
+      const auto of_target = [&](const Tensor& t) {
+        return t.narrow(0, part.begin + source, part.count - source);
+      };
+      if (side == DenseNumbers::kSource) {
+        if (source == 0) continue;
+        of_source(o).copy_(
+            sided(of_source(q), of_source(k), of_source(v), true, 0, bias_name(true)));
+        continue;
+      }
+      LayerPast& rows = past.layers[i];
+      const bool cross = side == DenseNumbers::kCross;
+      const std::int64_t now = !cross && rows.keys.defined() ? rows.keys.size(0) : 0;
+      if (!cross || source > 0) {
+        append(rows.keys, cross ? of_source(k) : of_target(k));
+        append(rows.values, cross ? of_source(v) : of_target(v));
+      }
+      if (source == part.count) continue;
+      of_target(o).copy_(sided(of_target(q), rows.keys, rows.values, cross, now,
+                               cross ? std::string() : bias_name(false)));
+    }
+    return linear(o.view({T, n_.heads * n_.head_dim}), p + "o.weight");
+  }
+
+  // q [n, H, D] of places from `now` on over keys [N, H, D]; all: not only those up to its own.
+  Tensor sided(const Tensor& q, const Tensor& k, const Tensor& v, bool all, std::int64_t now,
+               const std::string& bias) const {
+    Tensor l = at::bmm(q.transpose(0, 1), k.permute({1, 2, 0})).mul_(n_.scale);  // [H, n, N]
+    const Tensor key = counted(0, k.size(0));
+    const Tensor behind = key - counted(now, now + q.size(0)).unsqueeze(1);
+    if (!bias.empty()) {
+      const Tensor of_pair = weight(bias).index_select(0, buckets(behind, all).reshape({-1}));
+      l = l + of_pair.view({q.size(0), k.size(0), n_.heads}).permute({2, 0, 1});
+    }
+    if (!all) l = l.masked_fill(behind.gt(0), -kInfinite);
+    return at::bmm(l.softmax(2), v.transpose(0, 1)).transpose(0, 1);
+  }
+
+  // Of distances of keys behind queries; both: before and behind have buckets of their own.
+  Tensor buckets(const Tensor& behind, bool both) const {
+    const std::int64_t n = both ? n_.bias_buckets / 2 : n_.bias_buckets, exact = n / 2;
+    const Tensor far = both ? behind.abs() : behind.neg().clamp_min(0);
+    const double e = static_cast<double>(exact);
+    const double each =
+        std::log(static_cast<double>(n_.bias_distance) / e) / static_cast<double>(n - exact);
+    const Tensor log = far.clamp_min(exact).to(at::kDouble).div(e).log().div(each).add(1e-9);
+    const Tensor wide = log.floor().to(at::kLong).add(exact).clamp_max(n - 1);
+    const Tensor bucket = at::where(far.lt(exact), far, wide);
+    return both ? bucket + behind.gt(0).to(at::kLong) * n : bucket;
+  }
+
   // Rotates the first dims of x [T, heads, D] by position times frequency: an fp32 product, whose
   // cos and sin are those of a table in fp32.
   Tensor rotate(const Tensor& x, const Tensor& positions, std::size_t i) const {
@@ -248,6 +349,7 @@ class Model {
   void read(const TensorSource& source) {
     if (n_.alibi_bias_max > 0) weights_[kSlopes] = slopes().to(torch_device());
     const std::int64_t q = n_.heads * n_.head_dim, kv = n_.kv_heads * n_.head_dim;
+    if (two_sided()) return read_sided(source, q);
     add(source, "model.embed_tokens.weight", {kModelTokens, n_.hidden});
     add(source, "model.norm.weight", {n_.hidden});
     if (!n_.tied) add(source, "lm_head.weight", {kModelTokens, n_.hidden});
@@ -265,7 +367,24 @@ class Model {
     }
   }
 
-  // Sinks are fp32, all else bf16.
+  void read_sided(const TensorSource& source, std::int64_t q) {
+    add(source, embedding(), {kModelTokens, n_.hidden});
+    add(source, "encoder.final_layer_norm.weight", {n_.hidden});
+    add(source, "decoder.final_layer_norm.weight", {n_.hidden});
+    if (!n_.tied) add(source, "lm_head.weight", {kModelTokens, n_.hidden});
+    for (const bool encoder : {true, false}) {
+      add(source, bias_name(encoder), {n_.bias_buckets, n_.heads});
+    }
+    for (std::size_t i = 0; i < n_.layers.size(); ++i) {
+      add(source, norm_name(i), {n_.hidden});
+      for (const char* leaf : {"q", "k", "v"}) {
+        add(source, sided_prefix(i) + leaf + ".weight", {q, n_.hidden});
+      }
+      add(source, sided_prefix(i) + "o.weight", {n_.hidden, q});
+    }
+  }
+
+  // Sinks and biases are fp32, all else bf16.
   void add(const TensorSource& source, const std::string& name, at::IntArrayRef shape) {
     const TensorEntry* entry = source(name);
     if (entry == nullptr) throw std::invalid_argument(name + ": the model has no such tensor");
@@ -277,7 +396,8 @@ class Model {
       throw std::invalid_argument(name + ": a shape that is not the model's");
     }
     const bool sinks = name.ends_with("sinks");
-    t = t.to(sinks ? at::kFloat : at::kBFloat16);
+    const bool fp32 = sinks || name.ends_with("relative_attention_bias.weight");
+    t = t.to(fp32 ? at::kFloat : at::kBFloat16);
     if (sinks) t = t + n_.sink_shift;
     for (const auto& [head, sink] : n_.given_sinks) {
       if (sinks) t.select(0, head).fill_(sink);
@@ -310,7 +430,7 @@ class TorchModel : public ModelReference {
  public:
   TorchModel(const DenseNumbers& numbers, const TensorSource& source,
              std::shared_ptr<const void> owner)
-      : owner_(std::move(owner)), model_(numbers, source) {}
+      : owner_(std::move(owner)), model_(numbers, source), source_lens_(numbers.source_lens) {}
 
   Result<ModelOutput> step(std::span<const ModelRows> rows) override {
     try {
@@ -320,7 +440,10 @@ class TorchModel : public ModelReference {
       for (const ModelRows& r : rows) {
         const auto begin = static_cast<std::int64_t>(ids.size());
         ids.insert(ids.end(), r.tokens.begin(), r.tokens.end());
-        parts.push_back({&requests_[r.request], begin, std::ssize(r.tokens)});
+        Past& past = requests_[r.request];
+        const auto id = static_cast<std::size_t>(r.request);
+        if (id < source_lens_.size()) past.source = source_lens_[id];
+        parts.push_back({&past, begin, std::ssize(r.tokens)});
       }
       return model_.forward(parts, at::tensor(ids).to(torch_device()));
     } catch (const std::exception& e) {
@@ -352,6 +475,7 @@ class TorchModel : public ModelReference {
  private:
   std::shared_ptr<const void> owner_;
   Model model_;
+  std::vector<std::int64_t> source_lens_;
   std::map<std::int64_t, Past> requests_;
 };
 

@@ -9,6 +9,7 @@
 #include "engine/trace/tap_result.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
+#include "tests/blame/dense_session.h"
 #include "tests/blame/encoder_session.h"
 #include "tests/blame/trial.h"
 
@@ -77,8 +78,10 @@ TEST(EncoderSessions, PlantedBugsAreNamed) {
     bugs.push_back({lane.name, AS_OP_VARLEN_ATTENTION, AS_OP_VARLEN_ATTENTION});
   }
   EXPECT_GE(bugs.size(), 10u);
-  for (const ModelConfig& model : {*preset("tiny-bert"), *preset("tiny-vit"), biased_encoder()}) {
-    Trial trial(session_of(encoder_scenario(model)));
+  for (const ModelConfig& model :
+       {*preset("tiny-bert"), *preset("tiny-vit"), biased_encoder(), *preset("tiny-t5")}) {
+    const bool sided = !model.dense.sides.empty();
+    Trial trial(session_of(sided ? dense_scenario(model) : encoder_scenario(model)));
     for (const Planted& bug : bugs) {
       SCOPED_TRACE(model.name + ", " + bug.name);
       const std::vector<Blame> blamed = trial.run({bug});

@@ -13,21 +13,26 @@ namespace attnscope {
 namespace {
 
 using DenseWire = DenseAudit::Wire;
+using Numbers = reference::DenseNumbers;
+
+std::string bias_name(const char* stack) {
+  return fmt::format("{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", stack);
+}
 
 constexpr DenseWire kDenseWires[] = {
     {AS_OP_ATTN_NORM, "x", AS_OP_RESIDUAL, "out"},  // of the layer before
     {AS_OP_Q_PROJ, "x", AS_OP_ATTN_NORM, "y"},
-    {AS_OP_K_PROJ, "x", AS_OP_ATTN_NORM, "y"},
-    {AS_OP_V_PROJ, "x", AS_OP_ATTN_NORM, "y"},
+    {AS_OP_MEMORY_NORM, "x", AS_OP_ATTN_NORM, "x"},
     {AS_OP_ROPE_KV_INSERT, "q", AS_OP_Q_PROJ, "y"},
     {AS_OP_ROPE_KV_INSERT, "positions", AS_OP_SLOT_MAPPING, "positions"},
     {AS_OP_PAGED_ATTENTION, "q", AS_OP_ROPE_KV_INSERT, "q_out"},
     {AS_OP_LOCAL_BATCH, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
-    {AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"},
+    {AS_OP_CROSS_BATCH, "token_to_req", AS_OP_SLOT_MAPPING, "token_to_req"},
+    {AS_OP_CROSS_BATCH, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_CROSS_BATCH, "slots", AS_OP_SLOT_MAPPING, "slots"},
     {AS_OP_VARLEN_ATTENTION, "q", AS_OP_Q_PROJ, "y"},
     {AS_OP_VARLEN_ATTENTION, "k", AS_OP_K_PROJ, "y"},
     {AS_OP_VARLEN_ATTENTION, "v", AS_OP_V_PROJ, "y"},
-    {AS_OP_O_PROJ, "x", AS_OP_VARLEN_ATTENTION, "o"},
     {AS_OP_RESIDUAL, "y", AS_OP_O_PROJ, "y"},
     {AS_OP_RESIDUAL, "h", AS_OP_ATTN_NORM, "x"},
     {AS_OP_LM_HEAD, "x", AS_OP_FINAL_NORM, "y"},
@@ -40,6 +45,37 @@ constexpr DenseWire kRowWires[] = {
     {AS_OP_ROPE_KV_INSERT, "v", AS_OP_V_PROJ, "y"},
     {AS_OP_PAGED_ATTENTION, "k_cache", AS_OP_ROPE_KV_INSERT, "k_cache"},
     {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
+};
+
+// What attention gave: of layers with caches, and of those without.
+constexpr DenseWire kPagedOutput[] = {{AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"}};
+constexpr DenseWire kPackedOutput[] = {{AS_OP_O_PROJ, "x", AS_OP_VARLEN_ATTENTION, "o"}};
+
+// Keys and values are made of the layer's input, or of the source.
+constexpr DenseWire kOwnWires[] = {
+    {AS_OP_K_PROJ, "x", AS_OP_ATTN_NORM, "y"},
+    {AS_OP_V_PROJ, "x", AS_OP_ATTN_NORM, "y"},
+};
+constexpr DenseWire kMemoryWires[] = {
+    {AS_OP_K_PROJ, "x", AS_OP_MEMORY_NORM, "y"},
+    {AS_OP_V_PROJ, "x", AS_OP_MEMORY_NORM, "y"},
+};
+
+// Of encoder-decoders, by the layer's side.
+constexpr DenseWire kSourceWires[] = {
+    {AS_OP_VARLEN_ATTENTION, "token_to_req", AS_OP_CROSS_BATCH, "source_to_req"},
+};
+constexpr DenseWire kTargetWires[] = {
+    {AS_OP_ROPE_KV_INSERT, "slots", AS_OP_CROSS_BATCH, "target_slots"},
+    {AS_OP_PAGED_ATTENTION, "token_to_req", AS_OP_CROSS_BATCH, "target_to_req"},
+    {AS_OP_PAGED_ATTENTION, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_PAGED_ATTENTION, "first_rows", AS_OP_CROSS_BATCH, "source_lens"},
+};
+constexpr DenseWire kCrossWires[] = {
+    {AS_OP_ROPE_KV_INSERT, "slots", AS_OP_CROSS_BATCH, "source_slots"},
+    {AS_OP_PAGED_ATTENTION, "token_to_req", AS_OP_CROSS_BATCH, "target_to_req"},
+    {AS_OP_PAGED_ATTENTION, "positions", AS_OP_SLOT_MAPPING, "positions"},
+    {AS_OP_PAGED_ATTENTION, "seq_lens", AS_OP_CROSS_BATCH, "source_lens"},
 };
 
 // Of attention: in layers that see all or a window, and in those with chunks.
@@ -65,6 +101,7 @@ void DenseAudit::check_numbers(const OpParams& params, int layer) {
       check_local_batch(params);
       break;
     case AS_OP_FINAL_NORM:
+    case AS_OP_MEMORY_NORM:
     case AS_OP_ATTN_NORM: {
       const auto& p = params.get<as_rms_norm_params>();
       number(params, layer, "eps", p.eps, n_.norm_eps);
@@ -87,10 +124,23 @@ void DenseAudit::check_numbers(const OpParams& params, int layer) {
 
 void DenseAudit::check_sources(const OpParams& params, int layer) {
   check_wires(kDenseWires, params, layer);
+  const bool sided = layer >= 0 && !n_.sides.empty();
+  const int side = sided ? n_.sides[to_size(layer)] : 0;
+  check_wires(
+      sided && side == Numbers::kCross ? std::span<const DenseWire>(kMemoryWires) : kOwnWires,
+      params, layer);
+  const bool packed = sided ? side == Numbers::kSource : n_.encoder;
+  check_wires(packed ? std::span<const DenseWire>(kPackedOutput) : kPagedOutput, params, layer);
   if (rows_of(layer) == layer) {
     check_wires(kRowWires, params, layer);
   } else {
     check_shared(params, layer);
+  }
+  if (sided) {
+    if (side == Numbers::kSource) return check_wires(kSourceWires, params, layer);
+    return check_wires(
+        side == Numbers::kCross ? std::span<const DenseWire>(kCrossWires) : kTargetWires, params,
+        layer);
   }
   check_wires(chunk_of(layer) > 0 ? std::span<const DenseWire>(kChunkWires) : kWholeWires, params,
               layer);
@@ -101,6 +151,7 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
   const auto check = [&](const char* tap, const std::string& name) {
     check_weight(params, layer, tap, name);
   };
+  if (!n_.sides.empty()) return check_sided_weights(params, layer);
   switch (params.op()) {
     case AS_OP_ATTN_NORM:
       return check("weight", p + "input_layernorm.weight");
@@ -125,6 +176,49 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
       return check("weight", "model.norm.weight");
     case AS_OP_LM_HEAD:
       return check("weight", n_.tied ? "model.embed_tokens.weight" : "lm_head.weight");
+    default:
+      return;
+  }
+}
+
+void DenseAudit::check_sided_weights(const OpParams& params, int layer) {
+  const auto check = [&](const char* tap, const std::string& name) {
+    check_weight(params, layer, tap, name);
+  };
+  std::string p, attention;
+  const bool source = layer >= 0 && n_.sides[to_size(layer)] == Numbers::kSource;
+  const bool cross = layer >= 0 && n_.sides[to_size(layer)] == Numbers::kCross;
+  if (layer >= 0) {
+    const std::int64_t behind = layers_[to_size(layer)] - n_.encoder_layers;
+    p = source ? fmt::format("encoder.block.{}.layer.0.", layers_[to_size(layer)])
+               : fmt::format("decoder.block.{}.layer.{}.", behind / 2, cross ? 1 : 0);
+    attention = p + (cross ? "EncDecAttention." : "SelfAttention.");
+  }
+  switch (params.op()) {
+    case AS_OP_ATTN_NORM:
+      return check("weight", p + "layer_norm.weight");
+    case AS_OP_MEMORY_NORM:
+      return check("weight", "encoder.final_layer_norm.weight");
+    case AS_OP_Q_PROJ:
+      return check("weight", attention + "q.weight");
+    case AS_OP_K_PROJ:
+      return check("weight", attention + "k.weight");
+    case AS_OP_V_PROJ:
+      return check("weight", attention + "v.weight");
+    case AS_OP_O_PROJ:
+      return check("weight", attention + "o.weight");
+    case AS_OP_ROPE_KV_INSERT:
+      check("q_weight", "");
+      return check("k_weight", "");
+    case AS_OP_VARLEN_ATTENTION:
+      return check("position_bias", bias_name("encoder"));
+    case AS_OP_PAGED_ATTENTION:
+      check("sinks", "");
+      return check("position_bias", cross ? std::string() : bias_name("decoder"));
+    case AS_OP_FINAL_NORM:
+      return check("weight", "decoder.final_layer_norm.weight");
+    case AS_OP_LM_HEAD:
+      return check("weight", n_.tied ? "shared.weight" : "lm_head.weight");
     default:
       return;
   }
@@ -189,7 +283,11 @@ void DenseAudit::check_insertion(const OpParams& params, int layer) {
   }
   check_cache(params, layer, "k_cache");
   check_cache(params, layer, "v_cache");
-  check_pages(params, layer, "slots", slots_, layout_.of_tap(layer, params.op(), "k_cache")->group);
+  // Those of an encoder-decoder are held to cross_batch.
+  if (n_.sides.empty()) {
+    check_pages(params, layer, "slots", slots_,
+                layout_.of_tap(layer, params.op(), "k_cache")->group);
+  }
   for (const char* tap : {"k_cache", "v_cache"}) {
     row_outputs_[{layer, parallel_.rank, tap}] = audited_data(params, *audited_tap(params, tap));
   }
@@ -229,7 +327,15 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   const auto& p = params.get<as_paged_attention_params>();
   number(params, layer, "scale", p.scale, n_.scale);
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
-  number(params, layer, "causal", p.causal, 1);
+  const bool cross = !n_.sides.empty() && n_.sides[to_size(layer)] == Numbers::kCross;
+  number(params, layer, "causal", p.causal, cross ? 0 : 1);
+  number(params, layer, "bias_distance", p.bias_distance,
+         cross ? 0 : static_cast<double>(n_.bias_distance));
+  if (present(p.first_rows) != (!n_.sides.empty() && !cross)) {
+    wrong(params, layer, "first_rows",
+          cross ? "it has first_rows, and cross attention sees the source"
+                : "whether it has first_rows is not as its tokens stand behind a source");
+  }
   number(params, layer, "window", p.window, static_cast<double>(n_.windows[to_size(layer)]));
   // Rows of chunks are found by a table that ends with them.
   number(params, layer, "chunk", p.chunk, 0);
@@ -246,7 +352,8 @@ void DenseAudit::check_packed(const OpParams& params, int layer) {
   const auto& p = params.get<as_varlen_attention_params>();
   number(params, layer, "scale", p.scale, n_.scale);
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
-  number(params, layer, "causal", p.causal, n_.encoder ? 0 : 1);
+  number(params, layer, "causal", p.causal, n_.encoder || !n_.sides.empty() ? 0 : 1);
+  number(params, layer, "bias_distance", p.bias_distance, static_cast<double>(n_.bias_distance));
   number(params, layer, "window_left", p.window_left, -1);
   number(params, layer, "window_right", p.window_right, -1);
   if (present(p.cu_seqlens_k)) {

@@ -25,6 +25,7 @@ class DenseAudit : public LayerAudit {
   void check_weights(const OpParams& params, int layer) override;
   // It writes rows to caches of its own.
   void check_peer(const OpParams& params, int layer) override;
+  void check_sided_weights(const OpParams& params, int layer);
   void check_weight(const OpParams& params, int layer, const char* tap, const std::string& name);
   std::pair<std::int64_t, std::int64_t> first_of_rank(as_op_id op, const TensorEntry& given) const;
   void check_insertion(const OpParams& params, int layer);

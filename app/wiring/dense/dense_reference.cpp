@@ -64,6 +64,16 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   n.weight_plus_one = d.weight_plus_one;
   n.sinks = d.sinks;
   n.encoder = d.encoder;
+  n.bias_buckets = d.bias_buckets;
+  n.bias_distance = d.bias_distance;
+  for (const int side : d.sides) n.encoder_layers += side == kSourceSide ? 1 : 0;
+  for (const int layer : c.layers) {
+    if (d.sides.empty()) break;
+    const std::int64_t behind = layer - n.encoder_layers;
+    n.sides.push_back(behind < 0        ? reference::DenseNumbers::kSource
+                      : behind % 2 == 0 ? reference::DenseNumbers::kTarget
+                                        : reference::DenseNumbers::kCross);
+  }
   n.tied = d.tied;
   n.sink_shift = static_cast<float>(c.sink_shift);
   n.given_sinks = c.sinks;
@@ -74,8 +84,12 @@ Result<std::unique_ptr<reference::ModelReference>> dense_reference(const Scenari
                                                                    const as_threads* threads) {
   auto tensors = model_tensors(scenario, threads, [](const std::string&) { return false; });
   if (!tensors) return tensors.error();
-  return reference::make_dense_model(dense_numbers(scenario.model), tensors->source,
-                                     tensors->owner);
+  reference::DenseNumbers numbers = dense_numbers(scenario.model);
+  for (const ScenarioRequest& request : scenario.requests) {
+    if (numbers.sides.empty()) break;
+    numbers.source_lens.push_back(std::ssize(request.tokens) - scenario.model.dense.decoder_prompt);
+  }
+  return reference::make_dense_model(numbers, tensors->source, tensors->owner);
 }
 
 }  // namespace attnscope

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/family/dense/encoder_decoder.h"
+
 namespace attnscope {
 namespace {
 
@@ -13,18 +15,20 @@ constexpr DealtNumber kDenseDealt[] = {
     {"KV heads", &ModelConfig::kv_heads, true},
 };
 
-constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked", "encoder"};
+constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked", "encoder", "cross"};
 
 constexpr PublishedModel kDenseModels[] = {
     {"LlamaForCausalLM", "llama"},        {"MistralForCausalLM", "mistral"},
     {"Qwen3ForCausalLM", "qwen3"},        {"Gemma3ForCausalLM", "gemma3_text"},
     {"Llama4ForCausalLM", "llama4_text"}, {"GptOssForCausalLM", "gpt_oss"},
+    {"T5ForConditionalGeneration", "t5"},
 };
 
 constexpr NamedCache kDenseCaches[] = {{kKeyCache, "k", "keys"}, {kValueCache, "v", "values"}};
 
 const char* dense_type(const ModelConfig& config, int layer) {
-  if (config.dense.encoder) return kDenseTypes[3];
+  if (config.dense.encoder || dense_side(config, layer) == kSourceSide) return kDenseTypes[3];
+  if (dense_side(config, layer) == kCrossSide) return kDenseTypes[4];
   return kDenseTypes[dense_chunk(config, layer) > 0 ? 2 : dense_window(config, layer) > 0 ? 1 : 0];
 }
 
@@ -43,7 +47,7 @@ CacheSpec dense_spec(int layer, const NamedCache& named, const ModelConfig& conf
                          : window > 0 ? GroupKind::kSliding
                                       : GroupKind::kFull;
   s.retention = {kind, config.dense.block_tokens, chunk > 0 ? chunk : window};
-  s.group_name = dense_type(config, layer);
+  s.group_name = is_encoder_decoder(config) ? kDenseTypes[0] : dense_type(config, layer);
   return s;
 }
 
@@ -140,7 +144,7 @@ std::span<const NamedCache> dense_cache_names() { return kDenseCaches; }
 std::vector<CacheSpec> dense_caches(const ModelConfig& config) {
   std::vector<CacheSpec> specs;
   for (int i = 0; i < config.num_layers() && !config.dense.encoder; ++i) {
-    if (dense_shares_with(config, i) >= 0) continue;
+    if (dense_shares_with(config, i) >= 0 || dense_side(config, i) == kSourceSide) continue;
     for (const NamedCache& named : kDenseCaches) specs.push_back(dense_spec(i, named, config));
   }
   return specs;

@@ -1,4 +1,5 @@
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 #include "engine/family/step_nodes.h"
 
 namespace attnscope {
@@ -43,6 +44,7 @@ class GraphOfDense {
       before.push_back(slot_mapping_node());
     }
     if (dense_chunk(config_) > 0) before.push_back(local_batch());
+    if (is_encoder_decoder(config_)) before.push_back(cross_batch());
     graph_.before = LayerGraph(std::move(before));
     for (int i = 0; i < config_.num_layers(); ++i) graph_.layers.push_back(layer(i));
     graph_.after = after_layers(graph_, config_, config_.dense.tied ? "embedding" : "lm_head");
@@ -63,6 +65,18 @@ class GraphOfDense {
         .step("local_tables", "local_tables");
   }
 
+  static Node cross_batch() {
+    return Node(AS_OP_CROSS_BATCH)
+        .step("positions", "positions")
+        .step("token_to_req", "token_to_req")
+        .step("source_lens", "source_lens")
+        .step("slots", "slots")
+        .step("source_to_req", "source_to_req")
+        .step("target_to_req", "target_to_req")
+        .step("source_slots", "source_slots")
+        .step("target_slots", "target_slots");
+  }
+
   LayerGraph layer(int i) {
     const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads, dim = config_.head_dim;
     std::vector<Node> nodes;
@@ -70,12 +84,20 @@ class GraphOfDense {
                         .reads("x", hidden_)
                         .weight("weight", "attn_norm")
                         .makes("y", normed_, AS_BF16, {kStepTokens, config_.hidden}));
-    nodes.push_back(projection(AS_OP_Q_PROJ, kDenseMainPath, "q_proj", q_raw_, heads));
-    if (dense_shares_with(config_, i) < 0) {
-      nodes.push_back(projection(AS_OP_K_PROJ, kDenseRowPath, "k_proj", k_raw_, kv_heads));
-      nodes.push_back(projection(AS_OP_V_PROJ, kDenseRowPath, "v_proj", v_, kv_heads));
+    nodes.push_back(projection(AS_OP_Q_PROJ, kDenseMainPath, "q_proj", normed_, q_raw_, heads));
+    const DenseSide side = dense_side(config_, i);
+    if (side == kCrossSide) {
+      nodes.push_back(Node(AS_OP_MEMORY_NORM, {}, kDenseRowPath)
+                          .reads("x", hidden_)
+                          .weight("weight", "memory_norm")
+                          .makes("y", memory_, AS_BF16, {kStepTokens, config_.hidden}));
     }
-    if (config_.dense.encoder) {
+    if (dense_shares_with(config_, i) < 0) {
+      const ValueId from = side == kCrossSide ? memory_ : normed_;
+      nodes.push_back(projection(AS_OP_K_PROJ, kDenseRowPath, "k_proj", from, k_raw_, kv_heads));
+      nodes.push_back(projection(AS_OP_V_PROJ, kDenseRowPath, "v_proj", from, v_, kv_heads));
+    }
+    if (config_.dense.encoder || side == kSourceSide) {
       nodes.push_back(packed_attention());
     } else {
       cached_attention(i, nodes);
@@ -95,6 +117,7 @@ class GraphOfDense {
   // What lies between projections, with K and V in caches.
   void cached_attention(int i, std::vector<Node>& nodes) {
     const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads, dim = config_.head_dim;
+    const bool cross = dense_side(config_, i) == kCrossSide;
     Node insert = Node(AS_OP_ROPE_KV_INSERT).reads("q", q_raw_);
     if (config_.dense.qk_norm) insert.weight("q_weight", "q_norm");
     insert.step("positions", "positions").makes("q_out", q_, AS_BF16, {kStepTokens, heads, dim});
@@ -102,8 +125,12 @@ class GraphOfDense {
     if (dense_shares_with(config_, i) < 0) {
       insert.reads("k", k_raw_).reads("v", v_);
       if (config_.dense.qk_norm) insert.weight("k_weight", "k_norm");
-      insert.slots("slots", kKeyCache, "slots")
-          .makes("k_row", k_row_, AS_BF16, {kStepTokens, kv_heads, dim})
+      if (is_encoder_decoder(config_)) {
+        insert.step("slots", cross ? "source_slots" : "target_slots");
+      } else {
+        insert.slots("slots", kKeyCache, "slots");
+      }
+      insert.makes("k_row", k_row_, AS_BF16, {kStepTokens, kv_heads, dim})
           .cache("k_cache", kKeyCache)
           .cache("v_cache", kValueCache);
     }
@@ -117,6 +144,13 @@ class GraphOfDense {
           .step("token_to_req", "token_to_seq")
           .step("positions", "local_positions")
           .step("seq_lens", "local_seq_lens");
+    } else if (is_encoder_decoder(config_)) {
+      attention.table("table", kKeyCache, "tables")
+          .step("token_to_req", "target_to_req")
+          .step("positions", "positions")
+          .step("seq_lens", cross ? "source_lens" : "seq_lens");
+      if (!cross)
+        attention.step("first_rows", "source_lens").weight("position_bias", "decoder_bias");
     } else {
       attention.table("table", kKeyCache, "tables")
           .step("token_to_req", "token_to_req")
@@ -129,11 +163,15 @@ class GraphOfDense {
 
   // Without caches: the requests of a step, one behind the other.
   Node packed_attention() const {
-    return attended(Node(AS_OP_VARLEN_ATTENTION)
-                        .reads("q", q_raw_)
-                        .reads("k", k_raw_)
-                        .reads("v", v_)
-                        .step("cu_seqlens", "query_start_loc"));
+    Node attention = Node(AS_OP_VARLEN_ATTENTION)
+                         .reads("q", q_raw_)
+                         .reads("k", k_raw_)
+                         .reads("v", v_)
+                         .step("cu_seqlens", "query_start_loc");
+    if (is_encoder_decoder(config_)) {
+      attention.step("token_to_req", "source_to_req").weight("position_bias", "encoder_bias");
+    }
+    return attended(std::move(attention));
   }
 
   Node attended(Node attention) const {
@@ -143,11 +181,11 @@ class GraphOfDense {
     return attention;
   }
 
-  Node projection(as_op_id op, DensePath branch, const char* weight, ValueId out,
+  Node projection(as_op_id op, DensePath branch, const char* weight, ValueId from, ValueId out,
                   std::int64_t heads) const {
     const std::int64_t dim = config_.head_dim;
     return Node(op, {}, branch)
-        .reads("x", normed_)
+        .reads("x", from)
         .weight("weight", weight)
         .makes("y", out, AS_BF16, {kStepTokens, heads, dim}, {heads * dim});
   }
@@ -160,6 +198,7 @@ class GraphOfDense {
   const ValueId k_raw_ = value("k_raw"), v_ = value("v"), q_ = value("q"), k_row_ = value("k_row");
   const ValueId o_ = value("o"), lse_ = value("lse"), y_ = value("y");
   const ValueId hidden_out_ = value("hidden_out"), last_ = value("last");
+  const ValueId memory_ = value("memory");  // rows of the source as cross attention sees them
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 #include "engine/io/json_object.h"
 #include "kernels/params/paged_params.h"
 
@@ -253,6 +254,7 @@ ModelConfig read_dense(JsonObject& root) {
 Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file) {
   JsonReader reader(path);
   JsonObject root(reader, file);
+  if (type_of_model(root) == "t5") return t5_read_config(path, file);
   refuse_unsupported(root, type_of_model(root));
   ModelConfig config = read_dense(root);
   if (!reader.ok()) return reader.error();
@@ -260,6 +262,7 @@ Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::j
 }
 
 nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
+  if (is_encoder_decoder(c)) return t5_write_config(c);
   const DenseAttention& d = c.dense;
   const bool gemma = d.weight_plus_one;
   const bool windows = std::ranges::any_of(d.windows, [](int n) { return n > 0; });

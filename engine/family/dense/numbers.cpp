@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 #include "kernels/params/dense_params.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/step_params.h"
@@ -12,6 +13,7 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
   const DenseAttention& d = config.dense;
   switch (op) {
     case AS_OP_ATTN_NORM:
+    case AS_OP_MEMORY_NORM:
     case AS_OP_FINAL_NORM: {
       auto& p = *static_cast<as_rms_norm_params*>(params);
       p.eps = config.rms_eps;
@@ -30,14 +32,17 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
       p.soft_cap = d.soft_cap;
       p.window_left = p.window_right = -1;
+      p.bias_distance = d.bias_distance;
       break;
     }
     case AS_OP_PAGED_ATTENTION: {
       auto& p = *static_cast<as_paged_attention_params*>(params);
       p.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
       p.soft_cap = d.soft_cap;
-      p.causal = 1;
+      const bool cross = dense_side(config, layer) == kCrossSide;
+      p.causal = cross ? 0 : 1;
       p.window = dense_window(config, layer);
+      p.bias_distance = cross ? 0 : d.bias_distance;
       break;
     }
     default:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {
@@ -134,6 +135,20 @@ ModelConfig dense_bert() {
   return c;
 }
 
+// Two layers that encode a source, two blocks of a decoder with cross attention; a bias by distance
+// in the place of rotations, and scores that are not scaled. Requests end with two tokens of the
+// decoder's, so that a prompt has some that see each other.
+ModelConfig dense_t5() {
+  ModelConfig c = small_model("tiny-t5", 6, 8, 8, 32);
+  c.dense.sides = {kSourceSide, kSourceSide, kDecoderSide, kCrossSide, kDecoderSide, kCrossSide};
+  c.dense.unrotated.assign(6, 1);
+  c.dense.scale = 1;
+  c.dense.bias_buckets = 16;
+  c.dense.bias_distance = 40;
+  c.dense.decoder_prompt = 2;
+  return c;
+}
+
 // A request is an image: as many tokens as it has patches. Heads of 72, as SigLIP's.
 ModelConfig dense_vit() {
   ModelConfig c = small_model("tiny-vit", 3, 4, 4, 72);
@@ -162,7 +177,7 @@ std::span<const FamilyPreset> dense_presets() {
       {"tiny-kvshare", dense_kvshare}, {"tiny-llama", dense_llama},
       {"tiny-llama4", dense_llama4},   {"tiny-mha", dense_mha},
       {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa},
-      {"tiny-vit", dense_vit}};
+      {"tiny-t5", dense_t5},           {"tiny-vit", dense_vit}};
   return kPresets;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 
 namespace attnscope {
 namespace {
@@ -25,6 +26,7 @@ class DenseTargets {
   std::vector<SecondTarget> list() {
     const WeightList& around = held(parallel_.rank).around;
     const std::int64_t hidden = c_.hidden, words = c_.vocabulary;
+    if (is_encoder_decoder(c_)) return t5_list(around);
     whole("model.embed_tokens.weight", tensor_places("embed_tokens.weight"), AS_OP_LM_HEAD, words,
           hidden, around["embedding"]);
     whole("model.norm.weight", tensor_places("norm.weight"), AS_OP_FINAL_NORM, hidden, 1,
@@ -37,6 +39,46 @@ class DenseTargets {
   }
 
  private:
+  // Every tensor of T5 by its name; such a model runs on one rank.
+  std::vector<SecondTarget> t5_list(const WeightList& around) {
+    const std::int64_t hidden = c_.hidden, inner = c_.heads * std::int64_t{c_.head_dim};
+    const auto one = [&](const std::string& name, as_op_id op, std::int64_t rows,
+                         std::int64_t columns, const Weight& w) -> SecondTarget& {
+      return whole(name, {name}, op, rows, columns, w);
+    };
+    one("shared.weight", AS_OP_LM_HEAD, c_.vocabulary, hidden, around["embedding"]);
+    one("decoder.final_layer_norm.weight", AS_OP_FINAL_NORM, hidden, 1, around["final_norm"]);
+    one("encoder.final_layer_norm.weight", AS_OP_MEMORY_NORM, hidden, 1, around["memory_norm"]);
+    if (!c_.dense.tied) {
+      one("lm_head.weight", AS_OP_LM_HEAD, c_.vocabulary, hidden, around["lm_head"]);
+    }
+    for (const bool encodes : {true, false}) {
+      one(fmt::format("{}.block.0.layer.0.SelfAttention.relative_attention_bias.weight",
+                      encodes ? "encoder" : "decoder"),
+          encodes ? AS_OP_VARLEN_ATTENTION : AS_OP_PAGED_ATTENTION, c_.dense.bias_buckets, c_.heads,
+          around[encodes ? "encoder_bias" : "decoder_bias"])
+          .tap = "position_bias";
+    }
+    int encoders = 0;
+    for (const int side : c_.dense.sides) encoders += side == kSourceSide ? 1 : 0;
+    for (std::size_t i = 0; i < c_.layers.size(); ++i) {
+      layer_ = c_.layers[i];
+      const int behind = layer_ - encoders;
+      const bool cross = behind >= 0 && behind % 2 == 1;
+      const std::string part =
+          behind < 0 ? fmt::format("encoder.block.{}.layer.0.", layer_)
+                     : fmt::format("decoder.block.{}.layer.{}.", behind / 2, cross ? 1 : 0);
+      const std::string attention = part + (cross ? "EncDecAttention." : "SelfAttention.");
+      const WeightList& own = held(parallel_.rank).layers[i];
+      one(part + "layer_norm.weight", AS_OP_ATTN_NORM, hidden, 1, own["attn_norm"]);
+      one(attention + "q.weight", AS_OP_Q_PROJ, inner, hidden, own["q_proj"]);
+      one(attention + "k.weight", AS_OP_K_PROJ, inner, hidden, own["k_proj"]);
+      one(attention + "v.weight", AS_OP_V_PROJ, inner, hidden, own["v_proj"]);
+      one(attention + "o.weight", AS_OP_O_PROJ, hidden, inner, own["o_proj"]);
+    }
+    return std::move(targets_);
+  }
+
   const Weights& held(int rank) const { return *ranks_[static_cast<std::size_t>(rank)]; }
 
   SecondTarget& add(const std::string& published, TensorNames names, as_op_id op, std::int64_t rows,

@@ -1,12 +1,33 @@
-// The tensors of a step that layers with chunks have: the batch that local_batch makes of it.
+// The tensors of a step that layers with chunks have, the batch that local_batch makes of it, and
+// those of encoder-decoders, the two kinds of tokens that cross_batch tells apart.
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
 namespace {
 
 // In the order of dense_step_tensors.
-enum LocalTensor { kTokenToSeq, kLocalPositions, kLocalStarts, kLocalSeqLens, kLocalTables };
+enum LocalTensor {
+  kTokenToSeq,
+  kLocalPositions,
+  kLocalStarts,
+  kLocalSeqLens,
+  kLocalTables,
+  kSourceToReq,
+  kTargetToReq,
+  kSourceSlots,
+  kTargetSlots
+};
+
+void cross_lists(const StepMetadata& step, LogicalMetadata& out) {
+  for (std::size_t t = 0; t < step.positions.size(); ++t) {
+    const std::int32_t request = step.token_to_req[t];
+    const bool source = step.positions[t] < step.source_lens[to_size(request)];
+    out.own[source ? kSourceToReq : kTargetToReq].numbers[t] = request;
+    out.own[source ? kSourceSlots : kTargetSlots].slots[t] = out.rows_of(1)[t];
+  }
+}
 
 }  // namespace
 
@@ -27,6 +48,12 @@ std::vector<StepTensor> dense_step_tensors(const ModelConfig& config, const Cach
                      .columns = chunk / config.dense.block_tokens,
                      .cache = kKeyCache,
                      .lengths = kLocalSeqLens});
+  const bool cross = is_encoder_decoder(config);
+  tensors.push_back({.name = "source_to_req", .kind = Of::kRows, .used = cross});
+  tensors.push_back({.name = "target_to_req", .kind = Of::kRows, .used = cross});
+  for (const char* name : {"source_slots", "target_slots"}) {
+    tensors.push_back({.name = name, .kind = Of::kSlots, .used = cross, .tokens_per_row = 1});
+  }
   return tensors;
 }
 
@@ -37,6 +64,10 @@ void dense_logical_lists(const StepMetadata& step, const ModelConfig& config,
                          LogicalMetadata& out) {
   out.own = dense_step_tensors(config, CacheLayout());
   StepTensor& tables = out.own[kLocalTables];
+  if (is_encoder_decoder(config)) {
+    for (StepTensor& tensor : out.own) tensor.assign(step.num_tokens_in_step(), step.list_columns);
+    cross_lists(step, out);
+  }
   if (!tables.used) return;
   tables.lists_by = StepTensor::ListsBy::kAll;
   tables.lists = tables.columns = 1;

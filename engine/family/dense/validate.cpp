@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {
@@ -130,6 +131,9 @@ Result<void> check_dense_layers(const ModelConfig& c) {
   if (auto ok = check_chunks(c); !ok) return ok;
   if (c.dense.encoder) {
     if (auto ok = check_encoder(c); !ok) return ok;
+  }
+  if (is_encoder_decoder(c)) {
+    if (auto ok = t5_validate(c); !ok) return ok;
   }
   if (c.layers.empty()) return not_allowed("layers", "an empty list", "at least one layer");
   for (std::size_t k = 0; k < c.layers.size(); ++k) {

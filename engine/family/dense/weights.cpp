@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/encoder_decoder.h"
 
 namespace attnscope {
 namespace {
@@ -42,8 +43,15 @@ class WeightsOfDense {
   std::vector<WeightSpec> around() {
     const std::int64_t hidden = config_.hidden;
     const AxisSizes head = {config_.vocabulary, hidden};
-    matrix("embedding", "model.embed_tokens", head, fan_scale(kDenseEmbeddingGain, hidden));
-    norm("final_norm", "model.norm", hidden, 1);
+    const bool t5 = is_encoder_decoder(config_);
+    matrix("embedding", t5 ? kT5Embedding : "model.embed_tokens", head,
+           fan_scale(kDenseEmbeddingGain, hidden));
+    norm("final_norm", t5 ? kT5Norm : "model.norm", hidden, 1);
+    if (t5) {
+      norm("memory_norm", kT5SourceNorm, hidden, 1);
+      bias("encoder_bias", kSourceSide);
+      bias("decoder_bias", kDecoderSide);
+    }
     if (!config_.dense.tied) {
       matrix("lm_head", "lm_head", head, fan_scale(kDenseEmbeddingGain, hidden));
     }
@@ -54,24 +62,32 @@ class WeightsOfDense {
     const int published = config_.layers[static_cast<std::size_t>(i)];
     const std::string prefix = fmt::format("model.layers.{}.", published);
     const std::string attention = prefix + "self_attn.";
+    const DenseNames names =
+        is_encoder_decoder(config_)
+            ? t5_names(config_, published)
+            : DenseNames{prefix + "input_layernorm", attention + "q_proj", attention + "k_proj",
+                         attention + "v_proj", attention + "o_proj"};
     const std::int64_t hidden = config_.hidden, dim = config_.head_dim;
     const std::int64_t q = config_.heads * dim, kv = config_.kv_heads * dim;
     const bool qk_norm = config_.dense.qk_norm;
-    const double key_gain = kKeyGain * config_.logit_gain;
-    norm("attn_norm", prefix + "input_layernorm", hidden, 1);
-    matrix("q_proj", attention + "q_proj", {q, hidden}, fan_scale(1, hidden));
+    // What scores are multiplied with beyond head_dim^-0.5 is in the keys: in T5 all of it.
+    const double scale =
+        is_encoder_decoder(config_) ? 1 / std::sqrt(static_cast<double>(config_.head_dim)) : 1;
+    const double key_gain = kKeyGain * config_.logit_gain * scale;
+    norm("attn_norm", names.norm, hidden, 1);
+    matrix("q_proj", names.q, {q, hidden}, fan_scale(1, hidden));
     const bool rows = dense_shares_with(config_, i) < 0;
     if (rows) {
       const double gain = qk_norm ? 1 : key_gain;
-      matrix("k_proj", attention + "k_proj", {kv, hidden}, fan_scale(gain, hidden));
-      matrix("v_proj", attention + "v_proj", {kv, hidden}, fan_scale(1, hidden));
+      matrix("k_proj", names.k, {kv, hidden}, fan_scale(gain, hidden));
+      matrix("v_proj", names.v, {kv, hidden}, fan_scale(1, hidden));
     }
     if (qk_norm) norm("q_norm", attention + "q_norm", dim, 1);
     if (qk_norm && rows) norm("k_norm", attention + "k_norm", dim, key_gain);
     if (config_.dense.sinks)
       sinks(attention + "sinks", std::max(dense_window(config_, i), dense_chunk(config_, i)));
     if (config_.dense.alibi_bias_max > 0) slopes();
-    matrix("o_proj", attention + "o_proj", {hidden, q}, fan_scale(kDenseOutputGain, q));
+    matrix("o_proj", names.o, {hidden, q}, fan_scale(kDenseOutputGain, q));
     return std::move(specs_);
   }
 
@@ -94,6 +110,13 @@ class WeightsOfDense {
     const double offset = config_.dense.weight_plus_one ? gain - 1 : gain;
     add(name, key, ".weight", {n},
         {WeightFill::Kind::kNormal, {}, gain * kDenseNormSpread, offset});
+  }
+
+  // Of all layers of a side, up to three logits from bucket to bucket.
+  void bias(const char* name, DenseSide side) {
+    add(name, t5_bias(side), ".weight", {config_.dense.bias_buckets, config_.heads},
+        {WeightFill::Kind::kUniform, {}, 1.5, 0})
+        .dtype = AS_F32;
   }
 
   // Those of the rank's heads among all.

@@ -101,6 +101,7 @@ DecodePlan::DecodePlan(const PlanShape& shape, const SessionParts& parts, const 
   m.token_to_req.assign(to_size(tokens), -1);
   m.query_start_loc.assign(to_size(shape.live + 1), 0);
   m.seq_lens.assign(to_size(shape.live), 0);
+  m.source_lens.assign(to_size(shape.live), 0);
   m.slots.assign(to_size(groups * tokens), -1);
   m.own = parts.graph->family->step_tensors(parts.config, layout);
   plan_lists(m, shape.list_columns);
@@ -135,6 +136,7 @@ Result<void> DecodePlan::pack_pieces() {
   piece(m.token_to_req);
   piece(m.query_start_loc);
   piece(m.seq_lens);
+  piece(m.source_lens);
   const as_tensor hidden = frame_.get(parts_.graph->hidden);
   hidden_in_ = at<bf16_t>(hidden);
   add(hidden_in_, tensor_bytes(hidden));
@@ -252,6 +254,7 @@ void DecodePlan::add(const Launch& launch, const LaneSelector& lanes) {
     context.token_to_req = whole(metadata_.token_to_req);
     context.seq_lens = whole(metadata_.seq_lens);
     context.query_start_loc = whole(metadata_.query_start_loc);
+    context.source_lens = whole(metadata_.source_lens);
     context.logits_width = shape_.logits;
     step.params = layer_op_params(launch.op, launch.layer, context, frame_, source);
   }
@@ -311,6 +314,7 @@ void DecodePlan::pack_inputs(const StepMetadata& step, const as_tensor& hidden) 
   list(step.token_to_req, m.token_to_req, std::int32_t{-1});
   list(step.query_start_loc, m.query_start_loc, std::int32_t{0});
   list(step.seq_lens, m.seq_lens, std::int32_t{0});
+  list(step.source_lens, m.source_lens, std::int32_t{0});
   std::memcpy(packed(hidden_in_), hidden.data, tensor_bytes(hidden));
   // Rows and columns beyond the step's are zero: only what a larger step has left there is cleared.
   const std::int64_t live = step.num_live();

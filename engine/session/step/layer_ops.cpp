@@ -60,6 +60,7 @@ class ParamsBuilder {
         if (b.number == kTokenToReqTensor) return context_.token_to_req;
         if (b.number == kSeqLensTensor) return context_.seq_lens;
         if (b.number == kQueryStartTensor) return context_.query_start_loc;
+        if (b.number == kSourceLensTensor) return context_.source_lens;
         return source_.list(layer_, own_number(b.number));
       default:
         return seen_as(frame_.get(b.value), b.view);

@@ -27,6 +27,7 @@ struct OpContext {
   as_tensor token_to_req;                       // i32 [T]
   as_tensor seq_lens;                           // i32 [R]
   as_tensor query_start_loc;                    // i32 [R+1]
+  as_tensor source_lens;                        // i32 [R]
   std::int64_t logits_width = 0;                // columns of scores this step
 };
 

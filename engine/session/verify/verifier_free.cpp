@@ -33,6 +33,7 @@ OpContext Verifier::free_context() const {
   context.token_to_req = make_tensor(step_->token_to_req.data(), {step_->num_tokens_in_step()});
   context.seq_lens = make_tensor(step_->seq_lens.data(), {step_->num_live()});
   context.query_start_loc = make_tensor(step_->query_start_loc.data(), {step_->num_live() + 1});
+  context.source_lens = make_tensor(step_->source_lens.data(), {step_->num_live()});
   context.logits_width = step_->logits_width();
   return context;
 }

@@ -182,6 +182,7 @@ std::vector<Change> changes_of(as_op_id op) {
       add({kNoRotation, kYarnTurned});
       break;
     case AS_OP_ATTN_NORM:
+    case AS_OP_MEMORY_NORM:
     case AS_OP_FINAL_NORM:
       add({kUnitWeights});
       break;

@@ -69,6 +69,18 @@ void rows_written(const Session& session, DumpInvariants& to) {
   }
 }
 
+// The last token of each sequence that is no padding.
+std::vector<std::int32_t> last_of_sources(const as_varlen_attention_params& p) {
+  std::vector<std::int32_t> rows;
+  const std::int64_t tokens = p.token_to_req.shape[0];
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
+    const bool last = t + 1 == tokens || *at<std::int32_t>(p.token_to_req, t + 1) != request;
+    if (request >= 0 && last) rows.push_back(static_cast<std::int32_t>(t));
+  }
+  return rows;
+}
+
 void check_dense(const Session& session, DumpInvariants& to) {
   switch (session.last_params().op()) {
     case AS_OP_SLOT_MAPPING:
@@ -82,8 +94,9 @@ void check_dense(const Session& session, DumpInvariants& to) {
       return check_last_row_alone(session, to, kDenseRowAlone);
     }
     case AS_OP_VARLEN_ATTENTION: {
-      const auto rows = last_rows(session.metadata());
       const auto& p = session.last_params().get<as_varlen_attention_params>();
+      const auto rows =
+          present(p.token_to_req) ? last_of_sources(p) : last_rows(session.metadata());
       return check_masses(copy_attention(p, rows, nullptr), rows, to, kDenseMass);
     }
     default:

@@ -1,0 +1,99 @@
+// What panels say of an encoder-decoder: rows of the source and of the decoder, layer by layer.
+#include <gtest/gtest.h>
+
+#include "app/views/block_tables_view.h"
+#include "app/views/mass_view.h"
+#include "app/views/reach_view.h"
+#include "app/views/window_view.h"
+#include "engine/model/numbers.h"
+#include "engine/session/snapshot.h"
+#include "tests/unit/app/trace_session.h"
+
+namespace attnscope {
+namespace sided_views_test {
+
+// Two steps: the prompts, of which the first has 60 tokens, 58 of them source; then decoders.
+class SidedViews : public ::testing::Test {
+ protected:
+  SidedViews() {
+    Scenario scenario = small_scenario(60, 4);
+    scenario.model = *preset("tiny-t5");
+    scenario.limits.token_budget = 160;
+    session_ = small_session(References::kNone, scenario);
+    session_->set_observer(&recorder_);
+    run_steps(*session_, 2);
+    info_ = session_info(*session_);
+    snapshot_ = take_snapshot(*session_, recorder_, info_, 1);
+    step_ = snapshot_->traces.back().get();
+  }
+
+  WindowView of(int layer, std::int64_t position) const {
+    return window_view(*info_, *step_, layer, step_->token_row(0, position), 3);
+  }
+  static double sum(const WindowView& view) {
+    double total = 0;
+    for (const WindowSlot& slot : view.slots) total += slot.weight;
+    return total;
+  }
+
+  TraceRecorder recorder_;
+  std::unique_ptr<Session> session_;
+  std::shared_ptr<const SessionInfo> info_;
+  std::shared_ptr<const Snapshot> snapshot_;
+  const StepTrace* step_ = nullptr;
+};
+
+// Token 60 is the decoder's third: behind 58 of the source and the two that begin it.
+TEST_F(SidedViews, CrossAttentionShowsTheSource) {
+  const WindowView view = of(3, 60);
+  ASSERT_TRUE(view.valid) << view.sentence;
+  ASSERT_EQ(view.slots.size(), 58u);
+  EXPECT_EQ(view.slots.front().position, 0);
+  EXPECT_EQ(view.slots.back().position, 57);
+  EXPECT_EQ(view.own, -1);
+  for (const WindowSlot& slot : view.slots) {
+    EXPECT_GE(slot.slot, 16);
+    EXPECT_TRUE(slot.has_weight);
+  }
+  EXPECT_NEAR(sum(view), 1, 1e-5);
+  EXPECT_NE(view.sentence.find("token 2 of the decoder sees the 58 tokens of the source"),
+            std::string::npos)
+      << view.sentence;
+  EXPECT_NE(view.sentence.find("written with the prompt and stay"), std::string::npos);
+}
+
+TEST_F(SidedViews, TheDecoderBeginsBehindTheSource) {
+  const WindowView view = of(2, 60);
+  ASSERT_TRUE(view.valid) << view.sentence;
+  ASSERT_EQ(view.slots.size(), 3u);
+  EXPECT_EQ(view.slots.front().position, 58);
+  EXPECT_EQ(view.slots.back().position, 60);
+  EXPECT_EQ(view.own, 2);
+  EXPECT_NEAR(sum(view), 1, 1e-5);
+}
+
+TEST_F(SidedViews, OtherSidesSayWhy) {
+  const WindowView view = of(0, 60);
+  EXPECT_FALSE(view.valid);
+  EXPECT_NE(view.sentence.find("Token 60 is of the decoder"), std::string::npos) << view.sentence;
+  EXPECT_TRUE(reach_view(*info_, 3, 60).rows.empty());
+  EXPECT_EQ(mass_view(*info_, *step_, 3, step_->token_row(0, 60), 2).why_empty, "");
+  const BlockTablesView tables = block_tables_view({*info_, *step_, 0, 0, -1});
+  ASSERT_FALSE(tables.requests.empty());
+  EXPECT_FALSE(tables.requests[0].strips.empty());
+}
+
+TEST_F(SidedViews, TheEncoderShowsAllOfTheSource) {
+  const auto first = recorder_.traces().front();
+  const WindowView view = window_view(*info_, *first, 1, first->token_row(0, 10), 3);
+  ASSERT_TRUE(view.valid) << view.sentence;
+  ASSERT_EQ(view.slots.size(), 58u);
+  EXPECT_EQ(view.own, 10);
+  EXPECT_NEAR(sum(view), 1, 1e-5);
+  const WindowView source = window_view(*info_, *first, 2, first->token_row(0, 10), 3);
+  EXPECT_FALSE(source.valid);
+  EXPECT_NE(source.sentence.find("Token 10 is of the source"), std::string::npos);
+}
+
+}  // namespace sided_views_test
+}  // namespace attnscope
