@@ -155,7 +155,7 @@ TEST_F(DenseChunks, ReferencesSeeWholeRequests) {
   LogicalMetadata out;
   out.caches.push_back({.tokens_per_row = 1, .rows = {}, .table = {100, 200, 300}});
   dense_logical_lists(step, config, out);
-  ASSERT_EQ(out.own.size(), 5u);
+  ASSERT_EQ(out.own.size(), 9u);
   EXPECT_EQ(out.own[0].numbers, (std::vector<std::int32_t>{0, 0, 1}));
   EXPECT_EQ(out.own[1].slots, step.positions);
   EXPECT_EQ(out.own[3].numbers, (std::vector<std::int32_t>{33, 6, 0}));

@@ -240,8 +240,10 @@ TEST(OpGraph, WeightsOfTheFamiliesAreDealtOutByTheirHeadsAndGroups) {
                                            {"wo_a", Shard::kRows},
                                            {"wo_b", Shard::kColumns}};
   const std::map<std::string, Shard> dense = {
-      {"q_proj", Shard::kRows}, {"k_proj", Shard::kRows},       {"v_proj", Shard::kRows},
-      {"sinks", Shard::kRows},  {"alibi_slopes", Shard::kRows}, {"o_proj", Shard::kColumns}};
+      {"q_proj", Shard::kRows},          {"k_proj", Shard::kRows},
+      {"v_proj", Shard::kRows},          {"sinks", Shard::kRows},
+      {"alibi_slopes", Shard::kRows},    {"o_proj", Shard::kColumns},
+      {"encoder_bias", Shard::kColumns}, {"decoder_bias", Shard::kColumns}};
   const std::map<std::string, Shard> mla = {
       {"q_b", Shard::kRows}, {"kv_b", Shard::kRows}, {"o_proj", Shard::kColumns}};
   for (const std::string& name : preset_names()) {
