@@ -3,7 +3,6 @@
 #include "kernels/cuda/attention_tiles.cuh"
 
 namespace attnscope::cuda::paged {
-namespace {
 
 struct PagedOp {
   as_paged_attention_params p;
@@ -48,6 +47,8 @@ struct PagedOp {
     return total_of(p, head, best, sum);
   }
 };
+
+namespace {
 
 tiles::Rows rows_of(const cpu::KvPages& c, I64 size, I64 heads, I64 rows_total) {
   return {c.base, size, heads, c.rows, rows_total / c.rows, c.head, c.row, c.page};

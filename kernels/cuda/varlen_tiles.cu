@@ -5,7 +5,6 @@
 #include "kernels/cuda/varlen_tiles.h"
 
 namespace attnscope::cuda::varlen {
-namespace {
 
 using tiles::I64;
 using tiles::Seen;
@@ -79,6 +78,8 @@ struct VarlenOp {
   __device__ __forceinline__ float* part_of_head(I64, I64) const { return nullptr; }
   __device__ __forceinline__ float total(I64, float, float sum) const { return sum; }
 };
+
+namespace {
 
 tiles::Fit fit_of(const as_varlen_attention_params& p) {
   return tiles::fit_of(std::max(p.q.shape[2], p.o.shape[2]));
