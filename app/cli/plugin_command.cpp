@@ -15,6 +15,7 @@
 #include "app/wiring/plugins.h"
 #include "app/wiring/wiring.h"
 #include "engine/examine/examine.h"
+#include "engine/examine/helper_calls.h"
 #include "engine/io/json_file.h"
 #include "engine/opcase/case_file.h"
 #include "kernels/cpu/thread_pool.h"
@@ -46,9 +47,10 @@ Result<std::vector<CaseOp>> examined_ops(const Lane& lane, const std::vector<std
     }
     return found;
   }
-  for (int id = 0; id < AS_NUM_OPS; ++id) {
-    const auto op = find_case_op(id);
-    if (op && !op->helper && lane.ops[id] != nullptr) found.push_back(*op);
+  for (int i = 0; const as_op_info* info = as_op_at(i); ++i) {
+    if (lane.ops[info->id] == nullptr) continue;
+    const CaseOp op = *find_case_op(info->id);
+    if (!op.helper || !helper_calls(op).empty()) found.push_back(op);
   }
   return found;
 }

@@ -1,6 +1,7 @@
 #include "engine/examine/call_parts.h"
 
 #include "engine/examine/clause.h"
+#include "engine/examine/helper_calls.h"
 #include "engine/golden/op_inputs.h"
 #include "kernels/params/tensor_view.h"
 
@@ -21,10 +22,12 @@ std::vector<ListedRows> listed_rows(OpCase& call) {
   std::vector<ListedRows> found;
   const auto taps = call.op.taps;
   for (std::size_t i = 0; i + 2 < taps.size(); ++i) {
-    if (taps[i].kind != AS_TAP_CACHE || taps[i].direction != AS_TAP_IN) continue;
+    const bool plain = taps[i].kind == AS_TAP_TENSOR && std::string_view(taps[i].name) == "rows";
+    if ((taps[i].kind != AS_TAP_CACHE && !plain) || taps[i].direction != AS_TAP_IN) continue;
     StoredTensor* list = tensor_of(call, taps[i + 1]);
     StoredTensor* lens = tensor_of(call, taps[i + 2]);
-    if (list == nullptr || lens == nullptr || !call.caches.contains(taps[i].name)) continue;
+    if (list == nullptr || lens == nullptr) continue;
+    if (!plain && !call.caches.contains(taps[i].name)) continue;
     if (is_list(taps[i + 1], *list) && is_lengths(taps[i + 2], *lens)) {
       found.push_back({list, lens, taps[i + 1].name});
     }
@@ -34,6 +37,7 @@ std::vector<ListedRows> listed_rows(OpCase& call) {
 
 std::vector<OpCase> ordinary_calls(as_op_id op, bool page_ends) {
   std::vector<OpCase> calls;
+  if (const CaseOp of = *find_case_op(op); of.helper) return helper_calls(of);
   if (!has_own_inputs(op)) return calls;
   const std::vector<GoldenCase> plain = {{"one token", {9}, 1, 11},
                                          {"two chunks", {133, 40}, 4, 12},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/examine/helper_calls.h"
 #include "engine/golden/op_inputs.h"
 
 namespace attnscope {
@@ -285,7 +286,12 @@ const char* clause_verdict_name(ClauseVerdict verdict) {
 }
 
 Result<std::vector<ClauseFinding>> examine(as_op_id op, const ExamineOptions& options) {
-  if (options.run.guard == nullptr || !has_own_inputs(op)) {
+  const CaseOp of = *find_case_op(op);
+  if (of.helper && helper_calls(of).empty()) {
+    return bad_input(fmt::format("there are no calls of the helper op {} to try", of.name),
+                     "try it on a case: attnscope case run");
+  }
+  if (options.run.guard == nullptr || (!of.helper && !has_own_inputs(op))) {
     return bad_input(fmt::format("{} is carried out by the engine, and has no calls of its own",
                                  as_op_find(op)->name),
                      "name ops of the plugin with --op");

@@ -69,6 +69,17 @@ std::vector<Variation> each_e4m3_cache(const OpCase& ordinary, const char* what,
 
 std::vector<Variation> far_lse(const OpCase& ordinary) {
   std::vector<Variation> out;
+  // Of states to merge they are inputs.
+  if (ordinary.tensors.contains("lse_a")) {
+    for (const float far : {900.0f, -900.0f}) {
+      OpCase call = ordinary;
+      for (const char* side : {"lse_a", "lse_b"}) {
+        for (float& lse : elements<float>(call.tensors[side])) lse += far;
+      }
+      out.push_back({fmt::format("both LSEs {:+g}", far), std::move(call)});
+    }
+    return out;
+  }
   const as_op_info* op = as_op_find(static_cast<as_op_id>(ordinary.op.id));
   const auto scale = ordinary.reals.find("scale");
   const auto q = ordinary.tensors.find("q");

@@ -6,14 +6,18 @@
 
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "app/wiring/case_lane.h"
 #include "app/wiring/plugins.h"
 #include "app/wiring/wiring.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/cli_fixture.h"
@@ -148,27 +152,71 @@ std::int32_t looks_at_every_page(const void* params, const as_call* call, as_err
   return status;
 }
 
-TEST_F(ExamineTest, PagesOfATableThatHoldNoRowAreNotLookedAt) {
-  auto tolerances = Tolerances::load();
-  ASSERT_TRUE(tolerances);
+// Verdicts of a function by clause; null: of the CPU lane.
+std::map<std::string, ClauseVerdict> verdicts_of(as_op_id id, as_op_fn function) {
+  const auto tolerances = Tolerances::load();
+  EXPECT_TRUE(tolerances);
   const LaneRegistry registry = all_lanes();
   const cpu::ThreadPool pool(2);
-  const CaseOp op = *find_case_op(AS_OP_INDEXER_LOGITS);
-  const auto verdict_of = [&](as_op_fn function, const char* clause) {
-    ExamineOptions options;
-    options.lane = {"tested", function};
-    options.run = case_options(registry, op, *tolerances, pool.handle());
-    options.reference = *find_case_lane(registry, "ref.sim", op);
-    auto findings = examine(AS_OP_INDEXER_LOGITS, options);
-    EXPECT_TRUE(findings);
-    for (const ClauseFinding& f : *findings) {
-      if (std::string(f.clause->id) == clause) return f.verdict;
+  const CaseOp op = *find_case_op(id);
+  ExamineOptions options;
+  options.lane = {"tested", function != nullptr ? function : registry.find("cpu")->ops[id]};
+  options.run = case_options(registry, op, *tolerances, pool.handle());
+  options.reference = *find_case_lane(registry, "ref.sim", op);
+  const auto findings = examine(id, options);
+  EXPECT_TRUE(findings);
+  std::map<std::string, ClauseVerdict> out;
+  for (const ClauseFinding& f : *findings) out[f.clause->id] = f.verdict;
+  return out;
+}
+
+TEST_F(ExamineTest, PagesOfATableThatHoldNoRowAreNotLookedAt) {
+  EXPECT_EQ(verdicts_of(AS_OP_INDEXER_LOGITS, nullptr)["unread_pages"], ClauseVerdict::kKept);
+  EXPECT_EQ(verdicts_of(AS_OP_INDEXER_LOGITS, looks_at_every_page)["unread_pages"],
+            ClauseVerdict::kBroken);
+}
+
+// As if sums of e^LSE were taken without their largest one.
+std::int32_t overflows(const void* params, const as_call* call, as_error* error) {
+  static const LaneRegistry lanes = all_lanes();
+  const std::int32_t status = lanes.find("cpu")->ops[AS_OP_MERGE_STATES](params, call, error);
+  const auto& p = *static_cast<const as_merge_states_params*>(params);
+  if (status == AS_OK && *at<float>(p.lse_a, 0, 0) > 88.7f) {
+    *at<float>(p.lse, 0, 0) = std::numeric_limits<float>::infinity();
+  }
+  return status;
+}
+
+// As if a list ended with its first -1.
+std::int32_t ends_at_holes(const void* params, const as_call* call, as_error* error) {
+  static const LaneRegistry lanes = all_lanes();
+  as_workspace_attention_params p = *static_cast<const as_workspace_attention_params*>(params);
+  std::vector<std::int32_t> lens;
+  for (std::int64_t t = 0; t < p.indices.shape[0]; ++t) {
+    std::int32_t k = 0;
+    while (k < *at<std::int32_t>(p.topk_length, t) && *at<std::int32_t>(p.indices, t, k) >= 0) ++k;
+    lens.push_back(k);
+  }
+  p.topk_length.data = lens.data();
+  return lanes.find("cpu")->ops[AS_OP_WORKSPACE_ATTENTION](&p, call, error);
+}
+
+TEST_F(ExamineTest, HelperOpsHaveCallsToo) {
+  for (const as_op_id id : {AS_OP_MERGE_STATES, AS_OP_WORKSPACE_ATTENTION}) {
+    for (const auto& [clause, verdict] : verdicts_of(id, nullptr)) {
+      EXPECT_NE(verdict, ClauseVerdict::kBroken) << as_op_find(id)->name << " " << clause;
     }
-    return ClauseVerdict::kNotReached;
-  };
-  const as_op_fn cpu = registry.find("cpu")->ops[AS_OP_INDEXER_LOGITS];
-  EXPECT_EQ(verdict_of(cpu, "unread_pages"), ClauseVerdict::kKept);
-  EXPECT_EQ(verdict_of(looks_at_every_page, "unread_pages"), ClauseVerdict::kBroken);
+  }
+  auto merged = verdicts_of(AS_OP_MERGE_STATES, overflows);
+  EXPECT_EQ(merged["ordinary"], ClauseVerdict::kKept);
+  EXPECT_EQ(merged["far_lse"], ClauseVerdict::kBroken);
+  auto listed = verdicts_of(AS_OP_WORKSPACE_ATTENTION, ends_at_holes);
+  EXPECT_EQ(listed["ordinary"], ClauseVerdict::kKept);
+  EXPECT_EQ(listed["behind_lens"], ClauseVerdict::kKept);
+  EXPECT_EQ(listed["holes"], ClauseVerdict::kBroken);
+  // Of others it is said that there are none.
+  const Outcome helper = run({"plugin", "check", library("age_HELPER_OP"), "--op", "pad_rows"});
+  EXPECT_EQ(helper.code, 2) << helper.err;
 }
 
 // What a plugin says it cannot do is no broken promise; a crash is.
