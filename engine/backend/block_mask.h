@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/backend/mask_expression.h"
+#include "engine/model/mask_expression.h"
 
 namespace attnscope {
 

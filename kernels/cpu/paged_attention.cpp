@@ -4,13 +4,14 @@
 //
 // The context is cut at fixed rows into parts, each attended on its own and merged by LSE, so that
 // a long one can be spread over threads; whether it is changes no byte. Tiles begin at multiples of
-// their size.
+// their size. Under a mask each query goes over the runs of rows that it shows.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/cpu/parallel.h"
@@ -135,7 +136,8 @@ class Worker {
       const SeenRows seen = seen_rows(p_, t, b.request);
       Bits* o = at<Bits>(p_.o, t, h);
       float* lse = at<float>(p_.lse, t, h);
-      if (seen.first >= seen.end) {
+      const bool hidden = present(p_.mask_code) && state.sum[k] == 0.0;
+      if (seen.first >= seen.end || hidden) {
         std::fill(o, o + s_.size_v, Bits{0});
         *lse = -kInfinity;
         continue;
@@ -251,9 +253,38 @@ class Worker {
     }
   }
 
+  // The first row from `from` on, before `to`, that the mask shows query i, or hides; `to`: none.
+  I64 next(const Block& b, I64 kv_head, I64 i, I64 from, I64 to, bool shown) const {
+    const I64 h = kv_head * s_.group + b.heads_first + i % b.heads;
+    const I64 position = *at<std::int64_t>(p_.positions, b.first + i / b.heads);
+    while (from < to && mask_shows(p_.mask_code, {position, from, h, b.request}) != shown) ++from;
+    return from;
+  }
+
+  // The same under a mask.
+  void add_shown(const Block& b, I64 kv_head, I64 first, I64 end, State& state) {
+    for (I64 i = 0; i < b.count * b.heads; ++i) {
+      const SeenRows seen = seen_rows(p_, b.first + i / b.heads, b.request);
+      const I64 to = std::min(end, seen.end);
+      for (I64 from = std::max(first, seen.first); from < to;) {
+        from = next(b, kv_head, i, from, to, true);
+        const I64 stop = next(b, kv_head, i, from, to, false);
+        if (from < stop) {
+          float* scores = scores_.data() + i * kTile + from - first;
+          soften(b, kv_head, from, scores, stop - from, state, i);
+          simd_.gemm_add(scores, kTile, 1, values_.data() + (from - first) * s_.stride_v,
+                         s_.stride_v, stop - from, state.values.data() + i * s_.stride_v,
+                         s_.stride_v, s_.stride_v);
+        }
+        from = stop;
+      }
+    }
+  }
+
   // The tile's rows into the state: all queries at once where they see the same rows of it, else
   // token by token.
   void add(const Block& b, I64 kv_head, I64 first, I64 end, State& state) {
+    if (present(p_.mask_code)) return add_shown(b, kv_head, first, end, state);
     bool alike = true;
     for (I64 t = 0; t < b.count && alike; ++t) {
       const SeenRows seen = seen_rows(p_, b.first + t, b.request);
@@ -293,7 +324,16 @@ class Worker {
       const I64 h = kv_head * s_.group + b.heads_first + query % b.heads;
       s_.bias.add(scores, n, h, first - *at<std::int64_t>(p_.positions, b.first + query / b.heads));
     }
-    if (p_.soft_cap > 0 || present(p_.alibi_slopes) || s_.bias) {
+    const bool scored = present(p_.score_code);
+    if (scored) {
+      const I64 h = kv_head * s_.group + b.heads_first + query % b.heads;
+      const I64 position = *at<std::int64_t>(p_.positions, b.first + query / b.heads);
+      for (I64 i = 0; i < n; ++i) {
+        scores[i] = static_cast<float>(
+            run_mask_code(p_.score_code, {position, first + i, h, b.request}, double{scores[i]}));
+      }
+    }
+    if (p_.soft_cap > 0 || present(p_.alibi_slopes) || s_.bias || scored) {
       best = simd_.scale_max(scores, n, 1.0f);
     }
     best = std::max(state.max[k], best);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/position_bias.h"
 #include "kernels/params/tensor_view.h"
 
@@ -198,7 +199,9 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
         "scale is %g, soft_cap %g; both must be finite fp32 numbers, soft_cap 0 or at least %g",
         p.scale, p.soft_cap, kLeast);
   }
-  if (!check_position_bias(p.position_bias, p.bias_distance, p.causal, heads, values, check)) {
+  if (!check_mask_code("mask_code", p.mask_code, false, values, check) ||
+      !check_mask_code("score_code", p.score_code, true, values, check) ||
+      !check_position_bias(p.position_bias, p.bias_distance, p.causal, heads, values, check)) {
     return false;
   }
   return !values || (check_slopes(p, check) && check_values(p, check));

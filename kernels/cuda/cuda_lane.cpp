@@ -42,14 +42,17 @@ bool refuse_bias(cpu::Check& check) {
       "(first_rows, token_to_req), is not computed on the GPU; use lane cpu for this op");
 }
 // Whether the lane computes what is asked.
-bool computed(const as_varlen_attention_params& p, cpu::Check& check) {
-  if (p.position_bias.rank != 0 || p.token_to_req.rank != 0) return refuse_bias(check);
-  if (p.mask_code.rank == 0 && p.score_code.rank == 0) return true;
+bool refuse_mask(cpu::Check& check) {
   return check.fail(
       "mask_code and score_code are not computed on the GPU; use lane cpu, or causal, windows, "
       "soft_cap and alibi_slopes");
 }
+bool computed(const as_varlen_attention_params& p, cpu::Check& check) {
+  if (p.position_bias.rank != 0 || p.token_to_req.rank != 0) return refuse_bias(check);
+  return (p.mask_code.rank == 0 && p.score_code.rank == 0) || refuse_mask(check);
+}
 bool computed(const as_paged_attention_params& p, cpu::Check& check) {
+  if (p.mask_code.rank != 0 || p.score_code.rank != 0) return refuse_mask(check);
   return (p.position_bias.rank == 0 && p.first_rows.rank == 0) || refuse_bias(check);
 }
 template <class Params>

@@ -1,5 +1,5 @@
 /* Masks and scores of attention as code of a small stack machine: what a user's expression over
- * positions is compiled to (engine/backend/mask_expression.h). An op takes it as a tensor f64
+ * positions is compiled to (engine/model/mask_expression.h). An op takes it as a tensor f64
  * [N,2]: of each of N instructions its as_mask_op and, of AS_MASK_NUMBER, the number. Instructions
  * run in order; each takes its operands from the end of the stack and puts its result there, the
  * operand that was put first being the left one. One value is left at the end. All is float64;

@@ -21,8 +21,7 @@ static const as_tap_info kSchedule[] = {
     IN(as_schedule_params, num_tokens, "R", "i32"),
     IN(as_schedule_params, num_before, "R", "i32"),
     IN(as_schedule_params, running, "R", "i32"),
-    IN(as_schedule_params, joins, "R", "i32"),
-    IN(as_schedule_params, lost_to, "R", "i32"),
+    IN_BOTH(as_schedule_params, joins, lost_to, "R", "i32"),
     IN(as_schedule_params, matching, "R", "i32"),
     OUT(as_schedule_params, num_computed, "R", "i32", "exact"),
     OUT(as_schedule_params, num_scheduled_tokens, "R", "i32", "exact"),
@@ -295,6 +294,7 @@ static const as_tap_info kPagedAttention[] = {
     IN_BOTH(as_paged_attention_params, sinks, alibi_slopes, "H", "f32"),
     IN(as_paged_attention_params, first_rows, "R", "i32"),
     IN(as_paged_attention_params, position_bias, "buckets,H", "f32"),
+    IN_BOTH(as_paged_attention_params, mask_code, score_code, "code,2", "f64"),
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };

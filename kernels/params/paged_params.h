@@ -130,6 +130,8 @@ typedef struct as_cross_batch_params {
  *   l_i = scale * q . k_i;  with soft_cap > 0: l_i = soft_cap * tanh(l_i / soft_cap)
  *   with alibi_slopes: l_i = l_i - alibi_slopes[h] * |p - i|  (behind scale and cap)
  *   with position_bias: l_i = l_i + position_bias[bucket(i - p)][h]  (behind these)
+ *   with mask_code (mask_code.h): of these rows those of which the mask is true; with score_code
+ *   l_i = score_code of l_i behind all of the above, in fp32; q_idx is p, kv_idx i, request r
  *   o = sum e^l_i v_i / (sum e^l_i + e^sink_h), without sinks no such term
  *   lse = ln sum e^l_i, WITHOUT the sink
  * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window or a chunk needs causal.
@@ -155,14 +157,14 @@ typedef struct as_paged_attention_params {
   int32_t window;         /* 0: no window */
   int32_t num_splits;
   int32_t reserved;
-  int32_t chunk; /* 0: no chunks, also where the call is of sequences that end with theirs
-                    (local_batch) */
-  int32_t reserved_too;
+  int32_t chunk;           /* 0: no chunks, also where the call is of sequences that end with theirs
+                              (local_batch) */
+  int32_t bias_distance;   /* with position_bias: M */
   as_tensor alibi_slopes;  /* in  f32 [H], optional: finite */
   as_tensor first_rows;    /* in  i32 [R], optional */
   as_tensor position_bias; /* in  f32 [N,H], optional: finite */
-  int32_t bias_distance;   /* with position_bias: M */
-  int32_t reserved_last;
+  as_tensor mask_code;     /* in  f64 [I,2], optional */
+  as_tensor score_code;    /* in  f64 [J,2], optional */
 } as_paged_attention_params;
 
 /* varlen_attention: attention of packed sequences, without a cache. Letters: T queries, S keys, N
@@ -188,27 +190,25 @@ typedef struct as_paged_attention_params {
  * once. NaN in rows that a query does not see never reaches it. */
 typedef struct as_varlen_attention_params {
   as_params_head head;
-  as_tensor q;            /* in  bf16 [T,H,D] */
-  as_tensor k;            /* in  bf16 [S,G,D] */
-  as_tensor v;            /* in  bf16 [S,G,V] */
-  as_tensor cu_seqlens;   /* in  i32 [N+1] ascending from 0 */
-  as_tensor cu_seqlens_k; /* in  i32 [N+1], optional */
-  as_tensor alibi_slopes; /* in  f32 [H], optional: finite */
-  as_tensor o;            /* out bf16 [T,H,V] */
-  as_tensor lse;          /* out f32 [T,H] */
-  double scale;           /* mostly D^-0.5 */
-  double soft_cap;        /* 0 = none */
-  int32_t causal;         /* 0 or 1 */
-  int32_t window_left;    /* keys before the query's own, -1 = all */
-  int32_t window_right;   /* keys behind it, -1 = all */
-  int32_t reserved;
+  as_tensor q;             /* in  bf16 [T,H,D] */
+  as_tensor k;             /* in  bf16 [S,G,D] */
+  as_tensor v;             /* in  bf16 [S,G,V] */
+  as_tensor cu_seqlens;    /* in  i32 [N+1] ascending from 0 */
+  as_tensor cu_seqlens_k;  /* in  i32 [N+1], optional */
+  as_tensor alibi_slopes;  /* in  f32 [H], optional: finite */
+  as_tensor o;             /* out bf16 [T,H,V] */
+  as_tensor lse;           /* out f32 [T,H] */
+  double scale;            /* mostly D^-0.5 */
+  double soft_cap;         /* 0 = none */
+  int32_t causal;          /* 0 or 1 */
+  int32_t window_left;     /* keys before the query's own, -1 = all */
+  int32_t window_right;    /* keys behind it, -1 = all */
+  int32_t bias_distance;   /* with position_bias: M */
   as_tensor mask_code;     /* in  f64 [I,2], optional */
   as_tensor score_code;    /* in  f64 [J,2], optional */
   as_tensor tiles;         /* in  u8 [N,1 or H,B,K], as_mask_tile, optional: with mask_code */
   as_tensor token_to_req;  /* in  i32 [T], optional */
   as_tensor position_bias; /* in  f32 [N,H], optional: finite */
-  int32_t bias_distance;   /* with position_bias: M */
-  int32_t reserved_last;
 } as_varlen_attention_params;
 
 #define AS_MAX_HEAD_SIZE 512 /* of these ops, keys or values */

@@ -68,6 +68,7 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   l.mul_(a.scale);
   if (a.soft_cap > 0) l.div_(a.soft_cap).tanh_().mul_(a.soft_cap);
   if (a.bias) l.add_(a.bias(used, first, n));
+  if (a.shown && U > 0) l = a.shown(l, used, first, n);
   if (n > 1) l.masked_fill_(counts.eq(0), -kInfinity);  // one token lists all
   Tensor most = U > 0 ? l.amax(2, true) : at::zeros({n, H, 1}, l.options());
   most.masked_fill_(most.eq(-kInfinity), 0);
@@ -76,7 +77,8 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   const Tensor all = sum + (a.sinks.view({1, H, 1}) - most).exp();
   const Tensor o = by_token(numbers.product(by_kv_head(e / all), v.transpose(0, 1)));
 
-  const Tensor none = counts.sum(2, true).eq(0);
+  Tensor none = counts.sum(2, true).eq(0);
+  if (a.shown) none = none.logical_or(sum.eq(0));
   put_bf16(narrow(a.o, 0, first, n), o.masked_fill(none, 0), numbers);
   const Tensor lse = (most + sum.log()).masked_fill(none, a.empty_lse);
   put(narrow(a.lse, 0, first, n), numbers.fp32(lse.squeeze(2)));

@@ -24,6 +24,11 @@ struct Attention {
   // What is added to scores behind scale and cap, of tokens first .. first + n - 1 and rows [U]:
   // [n,H,U]. Empty: nothing.
   std::function<Tensor(const Tensor& rows, std::int64_t first, std::int64_t n)> bias = {};
+  // What scores [n,H,U] behind all of this become, -inf for rows that a head does not see. Empty:
+  // what they are.
+  std::function<Tensor(const Tensor& scores, const Tensor& rows, std::int64_t first,
+                       std::int64_t n)>
+      shown = {};
 };
 
 void attend(const Attention& a, const Numbers& numbers);

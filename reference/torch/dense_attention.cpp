@@ -10,6 +10,7 @@
 #include "reference/ops.h"
 #include "reference/torch/attention.h"
 #include "reference/torch/cache_rows.h"
+#include "reference/torch/mask_value.h"
 #include "reference/torch/position_bias.h"
 #include "reference/torch/rotary.h"
 
@@ -151,6 +152,23 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     }
     return added;
   };
+  const auto shown = [&](const Tensor& scores, const Tensor& rows, std::int64_t begin,
+                         std::int64_t n) {
+    const auto by_token = [&](const Tensor& t) { return t.to(at::kDouble).view({n, 1, 1}); };
+    MaskPlaces places;
+    places.query = by_token(positions.narrow(0, begin, n));
+    places.key = places.query + distance(rows, begin, n).to(at::kDouble).unsqueeze(1);
+    places.head = at::arange(heads, at::kDouble).view({1, heads, 1});
+    places.request = by_token(requests.narrow(0, begin, n));
+    Tensor l = scores;
+    if (present(p.score_code)) {
+      l = Numbers(precision).fp32(evaluated(p.score_code, "score_code", places, l)).to(q.device());
+    }
+    if (!present(p.mask_code)) return l;
+    const Tensor value = evaluated(p.mask_code, "mask_code", places, {});
+    const Tensor hidden = value.gt(0).logical_or(value.lt(0)).logical_not();
+    return l.expand({n, heads, rows.numel()}).masked_fill(hidden.to(q.device()), kMinusInfinity);
+  };
   const auto load = [&](const Tensor& rows) {
     return std::make_pair(k_cache.load(rows).view({rows.numel(), kv_heads, size}),
                           v_cache.load(rows).view({rows.numel(), kv_heads, size_v}));
@@ -158,6 +176,7 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   Attention a = {q,    p.scale,        p.soft_cap, sinks, list, k_cache.size(),
                  load, kMinusInfinity, p.o,        p.lse};
   if (present(p.alibi_slopes) || present(p.position_bias)) a.bias = bias;
+  if (present(p.mask_code) || present(p.score_code)) a.shown = shown;
   attend(a, Numbers(precision));
 }
 

@@ -24,7 +24,7 @@ class Machine {
     if (op == AS_MASK_Q_IDX) return put(places_.query);
     if (op == AS_MASK_KV_IDX) return put(places_.key);
     if (op == AS_MASK_HEAD) return put(places_.head);
-    if (op == AS_MASK_REQUEST) return put(at::scalar_tensor(places_.request, at::kDouble));
+    if (op == AS_MASK_REQUEST) return put(places_.request);
     if (op == AS_MASK_SCORE) {
       if (!score_.defined()) refuse("reads a score, and masks have none");
       return put(score_.to(at::kDouble).cpu());

@@ -8,8 +8,7 @@ namespace attnscope::reference {
 
 // Float64, of shapes that broadcast: [1,n,1] or [1,n,S], [1,1,S], [H,1,1].
 struct MaskPlaces {
-  Tensor query, key, head;
-  double request = 0;
+  Tensor query, key, head, request;
 };
 
 // score: of score functions, [H,n,S]; a mask has none. Throws BadInput where the code is no code.

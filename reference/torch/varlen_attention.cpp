@@ -43,7 +43,7 @@ struct Sequence {
     at_place.query = place.to(at::kDouble).unsqueeze(0);
     at_place.key = key.to(at::kDouble).unsqueeze(0);
     at_place.head = at::arange(q.size(1), at::kDouble).view({-1, 1, 1});
-    at_place.request = static_cast<double>(number);
+    at_place.request = at::full({1, 1, 1}, static_cast<double>(number), at::kDouble);
     return at_place;
   }
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "engine/backend/attention_request.h"
-#include "engine/backend/mask_expression.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_index.h"
 #include "engine/checkpoint/checkpoint.h"
@@ -15,6 +14,7 @@
 #include "engine/config/scenario.h"
 #include "engine/family/models.h"
 #include "engine/io/byte_stream.h"
+#include "engine/model/mask_expression.h"
 #include "engine/sched/replay_file.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/tensorfile/dump_file.h"

@@ -125,5 +125,62 @@ TEST_P(CascadeProperty, IsAttentionOverAllKeys) {
 INSTANTIATE_TEST_SUITE_P(Prefixes, CascadeProperty, testing::ValuesIn(kCascades),
                          name_of<CascadeCase>);
 
+// A context dealt out to two ranks by halves, causal: queries of the first half see nothing of the
+// second, whose state is empty and changes no byte; those of the second see all of the first, and
+// their own half causally. States that are merged are of the same query.
+TEST(ContextOfTwoRanks, IsCausalAttentionOverAllOfIt) {
+  constexpr std::int64_t kHalf = 40;
+  Report report(case_seed("two ranks"));
+  Random random(report.seed());
+  Memory memory;
+  const as_tensor q = memory.normals(AS_BF16, {2 * kHalf, kCascadeHeads, kCascadeSize}, random);
+  const as_tensor k = memory.normals(AS_BF16, {2 * kHalf, kCascadeKvHeads, kCascadeSize}, random);
+  const as_tensor v = memory.normals(AS_BF16, {2 * kHalf, kCascadeKvHeads, kCascadeSize}, random);
+  const auto attended = [&](std::int64_t first_query, std::int64_t first_key, bool local,
+                            OpParams& params) -> as_varlen_attention_params& {
+    auto& p = call_of(params, rows_from(q, first_query, kHalf), rows_from(k, first_key, kHalf),
+                      rows_from(v, first_key, kHalf), memory);
+    p.cu_seqlens = memory.ints({0, kHalf}, {2});
+    p.causal = local ? 1 : 0;
+    return p;
+  };
+  OpParams all;
+  auto& full = call_of(all, q, k, v, memory);
+  full.cu_seqlens = memory.ints({0, 2 * kHalf}, {2});
+  full.causal = 1;
+  ASSERT_TRUE(run(*reference::exact_lane(), all, &report)) << report;
+  for (const std::int64_t rank : {0, 1}) {
+    const std::int64_t own = rank * kHalf, other = (1 - rank) * kHalf;
+    OpParams near, far, merged;
+    auto& local = attended(own, own, true, near);
+    auto& remote = attended(own, other, false, far);
+    const std::vector<double> nothing = {AS_MASK_NUMBER, 0};
+    if (other > own) remote.mask_code = make_tensor(nothing.data(), {1, 2});
+    ASSERT_TRUE(run(*cpu::lane(), near, &report)) << report;
+    ASSERT_TRUE(run(*cpu::lane(), far, &report)) << report;
+    auto& m = merged.init<as_merge_states_params>(AS_OP_MERGE_STATES);
+    m.a = remote.o, m.lse_a = remote.lse, m.b = local.o, m.lse_b = local.lse;
+    m.out = memory.make(AS_BF16, {kHalf, kCascadeHeads, kCascadeSize});
+    m.lse = memory.make(AS_F32, {kHalf, kCascadeHeads});
+    ASSERT_TRUE(run(*cpu::lane(), merged, &report)) << report;
+    for (std::int64_t t = 0; t < kHalf; ++t) {
+      for (std::int64_t h = 0; h < kCascadeHeads; ++h) {
+        if (rank == 0) {
+          EXPECT_EQ(*at<float>(remote.lse, t, h), -kInfinity);
+          EXPECT_EQ(std::memcmp(at<bf16_t>(m.out, t, h), at<bf16_t>(local.o, t, h),
+                                kCascadeSize * sizeof(bf16_t)),
+                    0);
+        }
+        EXPECT_NEAR(*at<float>(m.lse, t, h), *at<float>(full.lse, own + t, h), 1e-4);
+        for (std::int64_t d = 0; d < kCascadeSize; ++d) {
+          const double right = cpu::bf16_to_float(at<bf16_t>(full.o, own + t, h)[d].bits);
+          const double given = cpu::bf16_to_float(at<bf16_t>(m.out, t, h)[d].bits);
+          ASSERT_NEAR(given, right, 0x1p-6) << "rank " << rank << ", token " << t;
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace attnscope::properties

@@ -185,6 +185,7 @@ struct PagedCase {
   std::int32_t first = 0;        // rows before it nobody sees
   std::int64_t buckets = 0;      // of a bias by distance
   std::int32_t distance = 0;     // of these, where the last one begins at the latest
+  std::string mask = {}, score = {};  // expressions
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 

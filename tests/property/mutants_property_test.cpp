@@ -90,6 +90,15 @@ Report cross(const Lane& lane) {
   return check_paged_attention(lane, c);
 }
 
+// A mask and a score function that are not the same the other way round.
+Report masked(const Lane& lane) {
+  PagedCase c{"mutants", {129, 300, 90}, 20, 8, 2};
+  c.causal = 0;
+  c.mask = "kv_idx <= q_idx && (head % 2 == 0 || kv_idx % 3 != 0)";
+  c.score = "score * 0.5 + 0.02 * (kv_idx - q_idx)";
+  return check_paged_attention(lane, c);
+}
+
 Report cross_batch(const Lane& lane) {
   return check_cross_batch(lane, {"mutants", {129, 40, 300}, {100, 39, 200}, 70, 2, 1});
 }
@@ -183,6 +192,11 @@ const std::map<std::string, Trap>& traps() {
        {local,
         "local_positions",
         {"token_to_seq", "local_query_start_loc", "local_seq_lens", "local_tables"}}},
+      {"mutant:mask_ignored", {masked, "o", {"lse"}}},
+      {"mutant:mask_transposed", {masked, "o", {"lse"}}},
+      {"mutant:mask_of_next_head", {masked, "o", {"lse"}}},
+      {"mutant:score_ignored", {masked, "o", {"lse"}}},
+      {"mutant:score_twice", {masked, "o", {"lse"}}},
       {"mutant:cross_source_late", {cross_batch, "source_to_req", {"target_to_req"}}},
       {"mutant:cross_keys_by_decode", {cross_batch, "source_slots", {}}},
       {"mutant:cross_all_are_target", {cross_batch, "target_to_req", {}}},

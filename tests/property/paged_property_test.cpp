@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/model/mask_expression.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/row_format.h"
@@ -214,6 +215,11 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   }
   if (c.buckets > 0) p.position_bias = memory.normals(AS_F32, {c.buckets, c.heads}, random, 1.0f);
   p.bias_distance = c.distance;
+  MaskCode mask, score;
+  if (!c.mask.empty()) mask = *parse_mask(c.mask);
+  if (!c.score.empty()) score = *parse_score(c.score);
+  p.mask_code = mask.tensor();
+  p.score_code = score.tensor();
   p.o = memory.make(AS_BF16, {n, c.heads, c.size_v}, 5);
   p.lse = memory.make(AS_F32, {n, c.heads}, 1);
   p.scale = 1 / std::sqrt(static_cast<double>(c.size));
@@ -408,6 +414,39 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPage
                          name_of<PagedCase>);
 
 // ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
+// Masks and score functions of a user, with what they may stand beside.
+std::vector<PagedCase> masked_cases() {
+  std::vector<PagedCase> cases(8, {"", {129, 300, 90}, 3, 8, 2});
+  for (PagedCase& c : cases) c.causal = 0;
+  cases[0].name = "mask_prefix_lm";
+  cases[0].mask = "prefix_lm(60)";
+  cases[0].queries = 80;
+  cases[1].name = "mask_documents_splits";
+  cases[1].mask = "document(30, 64, 129)";
+  cases[1].splits = 3;
+  cases[2].name = "mask_with_holes";
+  cases[2].mask = "causal && kv_idx % 3 != q_idx % 2";
+  cases[2].queries = 40;
+  cases[3].name = "mask_by_head_and_request";
+  cases[3].mask = "head % 2 == 0 ? sliding(20) : request == 1 || kv_idx % 5 == 0";
+  cases[4].name = "mask_that_hides_all";
+  cases[4].mask = "0";
+  cases[5].name = "mask_rows_that_see_nothing";
+  cases[5].mask = "q_idx % 4 != 1 && causal";
+  cases[5].queries = 20;
+  cases[5].sinks = true;
+  cases[6].name = "mask_and_score_beside_window";
+  cases[6].causal = 1;
+  cases[6].window = 50;
+  cases[6].mask = "kv_idx % 2 == 0 || kv_idx == q_idx";
+  cases[6].score = "score - (head + 1) * 0.01 * (q_idx - kv_idx)";
+  cases[7].name = "score_alone_f16";
+  cases[7].causal = 1;
+  cases[7].score = "soft_cap(3)";
+  cases[7].record = AS_RECORD_F16;
+  return cases;
+}
+
 // Rows that stand before what a request sees, and biases by distance: of a decoder behind its
 // source, of cross attention without either, with splits, over pages of other layouts.
 std::vector<PagedCase> sided_cases() {
@@ -466,6 +505,8 @@ std::vector<PagedCase> alibi_cases() {
   for (PagedCase& c : cases) c.alibi = c.name == "alibi_far" ? 0.01f : 0.7f;
   return cases;
 }
+INSTANTIATE_TEST_SUITE_P(Masked, PagedAttentionProperty, testing::ValuesIn(masked_cases()),
+                         name_of<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Sided, PagedAttentionProperty, testing::ValuesIn(sided_cases()),
                          name_of<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Alibi, PagedAttentionProperty, testing::ValuesIn(alibi_cases()),

@@ -1,5 +1,5 @@
 // Masks and score functions as text: what they compute, which tiles they make, what is refused.
-#include "engine/backend/mask_expression.h"
+#include "engine/model/mask_expression.h"
 
 #include <gtest/gtest.h>
 

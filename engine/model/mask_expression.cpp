@@ -1,4 +1,4 @@
-#include "engine/backend/mask_expression.h"
+#include "engine/model/mask_expression.h"
 
 #include <fmt/format.h>
 
