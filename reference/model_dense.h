@@ -1,6 +1,7 @@
 // "ref.model" of dense attention (MHA, GQA, MQA): as model.h, from numbers of its own.
 #pragma once
 
+#include <functional>
 #include <map>
 
 #include "reference/model.h"
@@ -27,6 +28,10 @@ struct DenseNumbers {
   bool sinks = false;
   bool encoder = false;  // a token sees the tokens behind it too; requests come whole
   bool tied = true;      // the head is the embedding
+  // Under a user's mask: whether query q sees key k in a head, of all rows that there are; and what
+  // becomes of a score. Empty: there is none.
+  std::function<bool(std::int64_t q, std::int64_t k, std::int64_t head)> shows = {};
+  std::function<double(double score, std::int64_t q, std::int64_t k, std::int64_t head)> score = {};
   // An encoder-decoder as T5: what each running layer is for; empty = the model is none. Published
   // layers are those of the encoder, then of each decoder block its own attention and the cross
   // one.

@@ -243,6 +243,8 @@ void fields(V& v, DenseAttention& d) {
   v.later("decoder_prompt", d.decoder_prompt);
   v.later("bias_buckets", d.bias_buckets);
   v.later("bias_distance", d.bias_distance);
+  v.later("mask", d.mask);
+  v.later("score", d.score);
 }
 
 template <class V>

@@ -119,6 +119,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const std::map<int, float> sinks = read_sinks(model);
   const double logit_gain = model.number("logit_gain", kLeastGain, 1 / kLeastGain, 1.0);
   const bool twin_tokens = model.boolean("twin_tokens", false);
+  const std::string mask = model.text("mask", ""), score = model.text("score", "");
   const bool drafts = model.integer("mtp", 0, 1, 0) != 0;
   const std::int64_t index_topk = model.integer("index_topk", 1, 1 << 20, 0);
   model.finish();
@@ -156,6 +157,19 @@ void read_model(JsonObject& root, Scenario& scenario) {
     }
   }
   if (index_topk != 0) set_index_topk(model, index_topk, *config);
+  if (!mask.empty() || !score.empty()) {
+    if (!mask.empty()) config->dense.mask = mask;
+    if (!score.empty()) config->dense.score = score;
+    const Result<void> valid =
+        config->family == "dense"
+            ? validate(*config)
+            : bad_input(fmt::format("{} attends over what it selects, not by a mask", config->name),
+                        "choose a model of dense attention, such as tiny-llama");
+    if (!valid) {
+      model.fail(mask.empty() ? "score" : "mask", valid.error().message, valid.error().hint);
+      return;
+    }
+  }
   scenario.model = std::move(*config);
   const std::string profile = root.has("profile") ? root.text("profile") : "vllm";
   if (Result<void> set = set_profile(scenario.model, profile); !set) {
@@ -489,12 +503,14 @@ Result<void> fits_step(const std::string& name, std::int64_t prompt, std::int64_
                    fmt::format("raise token_budget to at least {}, or lower tokens", prompt));
 }
 
-// Of an encoder-decoder: a source that is there, and a step for all of a request, which is computed
-// anew at once where it lost its blocks.
-Result<void> fits_source(const std::string& name, std::int64_t prompt, std::int64_t fresh,
-                         const Scenario& scenario) {
+// Of an encoder-decoder, and under a mask, which may show a token what stands behind it: a step for
+// all of a request, which is computed anew at once where it lost its blocks; a source that is
+// there.
+Result<void> fits_whole(const std::string& name, std::int64_t prompt, std::int64_t fresh,
+                        const Scenario& scenario) {
+  const bool sided = !scenario.model.dense.sides.empty();
   const std::int64_t begins = scenario.model.dense.decoder_prompt;
-  if (prompt <= begins) {
+  if (sided && prompt <= begins) {
     return bad_input(
         fmt::format("request \"{}\" has {} tokens of prompt; the last {} of them begin "
                     "the decoder of {}, and nothing is left for its source",
@@ -503,9 +519,11 @@ Result<void> fits_source(const std::string& name, std::int64_t prompt, std::int6
   }
   if (prompt + fresh <= scenario.limits.token_budget) return {};
   return bad_input(
-      fmt::format("request \"{}\" has {} tokens and {} new, a step {} (token_budget); {} encodes a "
-                  "source at once, so that a request cannot be cut",
-                  name, prompt, fresh, scenario.limits.token_budget, scenario.model.name),
+      fmt::format(
+          "request \"{}\" has {} tokens and {} new, a step {} (token_budget); {} {}, so that "
+          "a request cannot be cut",
+          name, prompt, fresh, scenario.limits.token_budget, scenario.model.name,
+          sided ? "encodes a source at once" : "has a mask over all of a prompt"),
       fmt::format("raise token_budget to at least {}, or lower tokens", prompt + fresh));
 }
 
@@ -518,8 +536,8 @@ std::int64_t source_tokens(const ModelConfig& model, std::int64_t prompt) {
 Result<void> fits_pool(const std::string& name, std::int64_t prompt, std::int64_t fresh,
                        const CacheLayout& layout, const Scenario& scenario) {
   if (layout.groups.empty()) return fits_step(name, prompt, fresh, scenario);
-  if (!scenario.model.dense.sides.empty()) {
-    if (auto ok = fits_source(name, prompt, fresh, scenario); !ok) return ok;
+  if (!scenario.model.dense.sides.empty() || !scenario.model.dense.mask.empty()) {
+    if (auto ok = fits_whole(name, prompt, fresh, scenario); !ok) return ok;
   }
   const std::int64_t usable = scenario.pool_blocks - 1;
   const std::int64_t demand = layout.demand(prompt + fresh, scenario.limits.token_budget);
@@ -544,8 +562,9 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
   options.kv.num_blocks = scenario.pool_blocks;
   options.kv.first_block = scenario.first_block;
   options.kv.max_model_len = scenario.model.max_position;
-  // A source is encoded at once, and no prefix of one stands for itself.
-  if (layout.groups.empty() || !scenario.model.dense.sides.empty()) {
+  // A source is encoded at once, and no prefix of one stands for itself; a mask may see ahead.
+  if (layout.groups.empty() || !scenario.model.dense.sides.empty() ||
+      !scenario.model.dense.mask.empty()) {
     options.kv.caching = options.chunked_prefill = false;
     options.prefill_threshold = 0;
   }

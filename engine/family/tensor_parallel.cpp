@@ -98,6 +98,13 @@ Result<void> check_parallel(const ModelConfig& whole, const TensorParallel& para
                      fmt::format("allowed: 0 to {}", parallel.size - 1));
   }
   if (parallel.size == 1) return {};
+  if (!whole.dense.mask.empty() || !whole.dense.score.empty()) {
+    return bad_input(
+        fmt::format("{} has a mask or a score function, which may ask for heads of the "
+                    "whole model",
+                    whole.name),
+        "run it on one rank");
+  }
   if (!whole.dense.sides.empty()) {
     return bad_input(
         fmt::format("{} is an encoder-decoder, whose bias by distance is not dealt out "

@@ -90,6 +90,9 @@ struct DenseAttention {
   int decoder_prompt = 1;
   // T5's bias by distance, of layers that are not cross attention; 0 = none.
   int bias_buckets = 0, bias_distance = 0;
+  // Which keys are seen, and what scores become, as a user writes it (mask_expression.h). A mask
+  // stands in the place of causality; empty = as the layers have it.
+  std::string mask, score;
 };
 
 // Which tokens a layer is for: those of the decoder that see each other; those of the source, which

@@ -167,7 +167,7 @@ class Model {
   // / (H / G) = g. A sink takes its share and gives nothing.
   Tensor attend(std::size_t i, const Tensor& q, std::int64_t now, const LayerPast& past) const {
     const std::int64_t T = q.size(0), H = n_.heads, G = n_.kv_heads, D = n_.head_dim;
-    const std::int64_t N = n_.encoder ? past.keys.size(0) : now + T;
+    const std::int64_t N = n_.encoder || n_.shows ? past.keys.size(0) : now + T;
     const Tensor keys = past.keys.narrow(0, 0, N).permute({1, 2, 0});   // [G, D, N]
     const Tensor values = past.values.narrow(0, 0, N).transpose(0, 1);  // [G, N, D]
     const Tensor queries = q.view({T, G, H / G, D}).transpose(0, 1).reshape({G, -1, D});
@@ -179,13 +179,14 @@ class Model {
       const Tensor apart = (key - t).abs().to(at::kDouble).view({1, T, 1, N});
       l = l.view({G, T, H / G, -1}) - apart * weight(kSlopes).view({G, 1, H / G, 1});
     }
-    Tensor seen = n_.encoder ? key.ge(0).expand({T, N}) : key.le(t);
+    Tensor seen = n_.encoder || n_.shows ? key.ge(0).expand({T, N}) : key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
     // Keys of the same chunk are as many whole chunks behind the first token.
     if (const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0; chunk > 0) {
       seen = seen.logical_and(at::floor_divide(key, chunk).eq(at::floor_divide(t, chunk)));
     }
     l = l.view({G, T, H / G, -1}).masked_fill(seen.logical_not().view({1, T, 1, -1}), -kInfinite);
+    if (n_.shows || n_.score) l = by_user(l, now);
     Tensor top = l.amax(3, true), sinks;
     if (n_.sinks) {
       sinks = weight(prefix(i) + "self_attn.sinks").view({G, 1, H / G, 1});
@@ -293,6 +294,25 @@ class Model {
     const Tensor wide = log.floor().to(at::kLong).add(exact).clamp_max(n - 1);
     const Tensor bucket = at::where(far.lt(exact), far, wide);
     return both ? bucket + behind.gt(0).to(at::kLong) * n : bucket;
+  }
+
+  // l [G, T, H / G, N] as a user's mask and score function have it, number by number.
+  Tensor by_user(const Tensor& l, std::int64_t now) const {
+    Tensor out = l.cpu().contiguous();
+    auto numbers = out.accessor<double, 4>();
+    for (std::int64_t g = 0; g < out.size(0); ++g) {
+      for (std::int64_t t = 0; t < out.size(1); ++t) {
+        for (std::int64_t i = 0; i < out.size(2); ++i) {
+          const std::int64_t head = g * out.size(2) + i;
+          for (std::int64_t k = 0; k < out.size(3); ++k) {
+            double& score = numbers[g][t][i][k];
+            if (n_.score) score = n_.score(score, now + t, k, head);
+            if (n_.shows && !n_.shows(now + t, k, head)) score = -kInfinite;
+          }
+        }
+      }
+    }
+    return out.to(l.device());
   }
 
   // Rotates the first dims of x [T, heads, D] by position times frequency: an fp32 product, whose

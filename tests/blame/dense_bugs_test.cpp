@@ -30,10 +30,11 @@ TEST(DenseBugs, EveryOpOfDenseLayersHasOne) {
 
 TEST(DenseBugs, EachIsNamedWhereItShows) {
   std::map<std::string, int> shown;
-  std::vector<std::string> names = dense_names();
-  names.emplace_back("tiny-t5");
-  for (const std::string& name : names) {
-    Trial trial(session_of(dense_scenario(*preset(name))));
+  std::vector<ModelConfig> models = {*preset("tiny-t5"), masked_model()};
+  for (const std::string& name : dense_names()) models.push_back(*preset(name));
+  for (const ModelConfig& model : models) {
+    const std::string& name = model.name;
+    Trial trial(session_of(dense_scenario(model)));
     for (const Planted& bug : dense_planted()) {
       SCOPED_TRACE(name + ", " + bug.name);
       const std::vector<Blame> blamed = trial.run({bug});

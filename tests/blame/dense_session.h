@@ -29,11 +29,20 @@ inline Scenario dense_scenario(const ModelConfig& model, std::uint64_t seed = 7,
   s.limits = {longest - 11, 4};
   s.decode_steps = 3;
   add_request(s, longest, 4);
-  // Prompts of an encoder-decoder are not cut: step 1 has one beside a decoder.
-  const bool sided = !model.dense.sides.empty();
-  if (sided) s.limits.token_budget = 2 * longest;
-  add_request(s, 9, 4, sided ? 1 : 0);
+  // Prompts of an encoder-decoder, and under a mask, are not cut: step 1 has one beside a decoder.
+  const bool whole = !model.dense.sides.empty() || !model.dense.mask.empty();
+  if (whole) s.limits.token_budget = 2 * longest;
+  add_request(s, whole ? 30 : 9, 4, whole ? 1 : 0);
   return s;
+}
+
+// Under a mask and a score function that no two places have alike.
+inline ModelConfig masked_model() {
+  ModelConfig c = *preset("tiny-llama");
+  c.name = "masked";
+  c.dense.mask = "prefix_lm(12) && (head % 2 == 0 || kv_idx % 3 != 0)";
+  c.dense.score = "score * 0.5 + 0.05 * kv_idx";
+  return c;
 }
 
 inline const std::vector<std::string>& dense_names() {

@@ -328,7 +328,8 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   number(params, layer, "scale", p.scale, n_.scale);
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
   const bool cross = !n_.sides.empty() && n_.sides[to_size(layer)] == Numbers::kCross;
-  number(params, layer, "causal", p.causal, cross ? 0 : 1);
+  number(params, layer, "causal", p.causal, cross || n_.shows ? 0 : 1);
+  check_masks(params, layer, p.mask_code, p.score_code);
   number(params, layer, "bias_distance", p.bias_distance,
          cross ? 0 : static_cast<double>(n_.bias_distance));
   if (present(p.first_rows) != (!n_.sides.empty() && !cross)) {
@@ -346,6 +347,19 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   check_pages(params, layer, "table", local_tables_, group, layout_.chunk_groups.front());
 }
 
+// What the code says is held to ref.model's scores.
+void DenseAudit::check_masks(const OpParams& params, int layer, const as_tensor& mask,
+                             const as_tensor& score) {
+  const auto check = [&](const char* tap, const as_tensor& code, bool due) {
+    if (present(code) == due) return;
+    wrong(params, layer, tap,
+          due ? fmt::format("it has no {}, which the model has", tap)
+              : fmt::format("it has {}, which the model has not", tap));
+  };
+  check("mask_code", mask, n_.shows != nullptr);
+  check("score_code", score, n_.score != nullptr);
+}
+
 // The starts that it is given are those that the step was planned with, which are held against
 // the requests (check_tokens).
 void DenseAudit::check_packed(const OpParams& params, int layer) {
@@ -354,6 +368,7 @@ void DenseAudit::check_packed(const OpParams& params, int layer) {
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
   number(params, layer, "causal", p.causal, n_.encoder || !n_.sides.empty() ? 0 : 1);
   number(params, layer, "bias_distance", p.bias_distance, static_cast<double>(n_.bias_distance));
+  check_masks(params, layer, p.mask_code, p.score_code);
   number(params, layer, "window_left", p.window_left, -1);
   number(params, layer, "window_right", p.window_right, -1);
   if (present(p.cu_seqlens_k)) {

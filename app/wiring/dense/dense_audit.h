@@ -35,6 +35,8 @@ class DenseAudit : public LayerAudit {
   int rows_of(int layer) const;
   void check_local_batch(const OpParams& params);
   void check_packed(const OpParams& params, int layer);
+  void check_masks(const OpParams& params, int layer, const as_tensor& mask,
+                   const as_tensor& score);
   // Tokens of the chunks of a running layer, 0 = none.
   std::int64_t chunk_of(int layer) const;
   void check_cache(const OpParams& params, int layer, const char* tap);

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "app/wiring/model_tensors.h"
+#include "engine/model/mask_expression.h"
+#include "kernels/cpu/mask_code.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {
@@ -64,6 +66,17 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   n.weight_plus_one = d.weight_plus_one;
   n.sinks = d.sinks;
   n.encoder = d.encoder;
+  if (!d.mask.empty()) {
+    n.shows = [code = *parse_mask(d.mask)](std::int64_t q, std::int64_t k, std::int64_t head) {
+      return cpu::mask_shows(code.tensor(), {q, k, head, 0});
+    };
+  }
+  if (!d.score.empty()) {
+    n.score = [code = *parse_score(d.score)](double score, std::int64_t q, std::int64_t k,
+                                             std::int64_t head) {
+      return cpu::run_mask_code(code.tensor(), {q, k, head, 0}, score);
+    };
+  }
   n.bias_buckets = d.bias_buckets;
   n.bias_distance = d.bias_distance;
   for (const int side : d.sides) n.encoder_layers += side == kSourceSide ? 1 : 0;

@@ -31,6 +31,10 @@ int dense_chunk(const ModelConfig& config);
 // -1 = it has its own.
 int dense_shares_with(const ModelConfig& config, int layer);
 
+// The code of a mask or a score function that dense_validate has passed, f64 [I,2] for as long as
+// the program lives; absent for an empty text.
+as_tensor dense_mask_code(const std::string& text, bool is_score);
+
 // ALiBi's slopes of the heads: with n the largest power of two that is at most `heads`, head h < n
 // has 2^(-bias_max (h + 1) / n); those behind have every second one of 2n heads, from the first on.
 std::vector<float> dense_slopes(int heads, double bias_max);

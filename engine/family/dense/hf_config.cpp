@@ -5,6 +5,7 @@
 //   attnscope_block_size   tokens of a page, 16
 //   attnscope_rope_style   "neox" or "gptj"
 //   attnscope_sinks        whether attention has a sink a head: self_attn.sinks
+//   attnscope_mask, attnscope_score   expressions of mask_expression.h
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -241,6 +242,8 @@ ModelConfig read_dense(JsonObject& root) {
   if (root.has("attention_multiplier")) {
     d.scale = root.number("attention_multiplier", 1e-9, kLargest);
   }
+  d.mask = root.text("attnscope_mask", "");
+  d.score = root.text("attnscope_score", "");
   d.sinks = root.boolean("attnscope_sinks", type == "gpt_oss");
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
   const char* style = type == "llama4_text" ? "gptj" : "neox";
@@ -322,6 +325,8 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   const bool pairs = d.rope_style == AS_ROPE_GPTJ;
   if (pairs || llama4) j["attnscope_rope_style"] = pairs ? "gptj" : "neox";
   if (d.sinks) j["attnscope_sinks"] = true;
+  if (!d.mask.empty()) j["attnscope_mask"] = d.mask;
+  if (!d.score.empty()) j["attnscope_score"] = d.score;
   if (c.num_layers() != c.published_layers()) j["attnscope_layers"] = c.layers;
   return j;
 }

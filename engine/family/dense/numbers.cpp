@@ -33,6 +33,8 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.soft_cap = d.soft_cap;
       p.window_left = p.window_right = -1;
       p.bias_distance = d.bias_distance;
+      p.mask_code = dense_mask_code(d.mask, false);
+      p.score_code = dense_mask_code(d.score, true);
       break;
     }
     case AS_OP_PAGED_ATTENTION: {
@@ -40,7 +42,9 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
       p.soft_cap = d.soft_cap;
       const bool cross = dense_side(config, layer) == kCrossSide;
-      p.causal = cross ? 0 : 1;
+      p.causal = cross || !d.mask.empty() ? 0 : 1;
+      p.mask_code = dense_mask_code(d.mask, false);
+      p.score_code = dense_mask_code(d.score, true);
       p.window = dense_window(config, layer);
       p.bias_distance = cross ? 0 : d.bias_distance;
       break;

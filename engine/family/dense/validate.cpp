@@ -6,6 +6,7 @@
 
 #include "engine/family/dense/dense.h"
 #include "engine/family/dense/encoder_decoder.h"
+#include "engine/model/mask_expression.h"
 #include "kernels/params/paged_params.h"
 
 namespace attnscope {
@@ -115,6 +116,27 @@ Result<void> check_shared(const ModelConfig& c) {
   return {};
 }
 
+// Expressions that mean the same in every step, beside layers that see all of a request.
+Result<void> check_masks(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  for (const auto& [key, text] : {std::pair{"mask", &d.mask}, {"score", &d.score}}) {
+    if (text->empty()) continue;
+    const auto code = text == &d.mask ? parse_mask(*text) : parse_score(*text);
+    if (!code) {
+      return bad_input(fmt::format("{} \"{}\": {}", key, *text, code.error().message),
+                       code.error().hint);
+    }
+    if (code->uses(AS_MASK_REQUEST)) {
+      return not_allowed(key, "request", "q_idx, kv_idx and head: rows of a step change places");
+    }
+  }
+  if (d.mask.empty() && d.score.empty()) return {};
+  const bool other = c.window > 0 || dense_chunk(c) > 0 || is_encoder_decoder(c);
+  if (!other) return {};
+  return not_allowed("mask", "a mask or score beside windows, chunks or cross attention",
+                     "models whose layers see all of a request, such as tiny-llama and tiny-bert");
+}
+
 Result<void> check_dense_layers(const ModelConfig& c) {
   const auto count = static_cast<std::size_t>(c.published_layers());
   if (c.dense.windows.size() != count) {
@@ -134,6 +156,9 @@ Result<void> check_dense_layers(const ModelConfig& c) {
   }
   if (is_encoder_decoder(c)) {
     if (auto ok = t5_validate(c); !ok) return ok;
+  }
+  if (!c.layers.empty()) {
+    if (auto ok = check_masks(c); !ok) return ok;
   }
   if (c.layers.empty()) return not_allowed("layers", "an empty list", "at least one layer");
   for (std::size_t k = 0; k < c.layers.size(); ++k) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -21,6 +22,12 @@ double distance_bias(const as_tensor& bias, std::int32_t most, bool causal, std:
   }
   if (!causal && distance > 0) bucket += side;
   return static_cast<double>(*at<float>(bias, bucket, head));
+}
+
+double user_logit(const as_tensor& mask, const as_tensor& score, const cpu::MaskPlace& place,
+                  double logit) {
+  if (present(mask) && !cpu::mask_shows(mask, place)) return -kInfinity;
+  return present(score) ? cpu::run_mask_code(score, place, logit) : logit;
 }
 
 }  // namespace attnscope

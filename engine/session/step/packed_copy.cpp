@@ -6,6 +6,7 @@
 #include "engine/session/step/attention_copy.h"
 #include "engine/session/step/distance_bias.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/tensor_view.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 // What one query sees: keys [first, end) of its sequence, which begins at row `key`.
 struct PackedReach {
-  std::int64_t place = 0, key = 0, first = 0, end = 0;
+  std::int64_t place = 0, key = 0, first = 0, end = 0, sequence = 0;
 };
 
 class PackedWeights {
@@ -55,6 +56,7 @@ class PackedWeights {
       const std::int64_t used = present(p_.token_to_req) ? used_of(begin, end) : end - begin;
       if (token - begin >= used) return {};
       PackedReach reach;
+      reach.sequence = n;
       reach.key = *at<std::int32_t>(keys, n);
       reach.end = *at<std::int32_t>(keys, n + 1) - reach.key;
       if (used < end - begin) reach.end = used;
@@ -115,6 +117,8 @@ class PackedWeights {
         logit += distance_bias(p_.position_bias, p_.bias_distance, p_.causal != 0,
                                reach.first + c - reach.place, h);
       }
+      logit = user_logit(p_.mask_code, p_.score_code,
+                         {reach.place, reach.first + c, h, reach.sequence}, logit);
       out_.logits[to_size(cell + c)] = static_cast<float>(logit);
       largest = std::max(largest, logit);
     }

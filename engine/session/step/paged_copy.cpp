@@ -9,6 +9,7 @@
 #include "engine/session/step/attention_copy.h"
 #include "engine/session/step/distance_bias.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
@@ -113,6 +114,8 @@ class PagedWeights {
           logit += distance_bias(p_.position_bias, p_.bias_distance, p_.causal != 0,
                                  first + c - position, h);
         }
+        const std::int32_t request = *at<std::int32_t>(p_.token_to_req, token);
+        logit = user_logit(p_.mask_code, p_.score_code, {position, first + c, h, request}, logit);
         out_.logits[to_size((i * out_.heads + h) * columns + c)] = static_cast<float>(logit);
       }
     }
