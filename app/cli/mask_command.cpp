@@ -8,8 +8,8 @@
 
 #include "app/text/format.h"
 #include "app/text/say.h"
+#include "app/views/block_mask_view.h"
 #include "engine/backend/block_mask.h"
-#include "engine/family/dense/dense.h"
 #include "engine/family/models.h"
 
 namespace attnscope {
@@ -29,15 +29,10 @@ struct NamedMask {
 // The masks of a model's layers, each once, with the layers that have it.
 std::vector<NamedMask> masks_of(const ModelConfig& c) {
   std::vector<NamedMask> masks;
-  std::string score;
-  if (c.dense.soft_cap > 0) score = fmt::format("soft_cap({})", c.dense.soft_cap);
+  std::string score = c.dense.score;
+  if (score.empty() && c.dense.soft_cap > 0) score = fmt::format("soft_cap({})", c.dense.soft_cap);
   for (int i = 0; i < c.num_layers(); ++i) {
-    const int window = dense_window(c, i), chunk = dense_chunk(c, i);
-    const std::string text = c.dense.encoder ? "1"
-                             : window > 0    ? fmt::format("sliding({})", window)
-                             : chunk > 0
-                                 ? fmt::format("causal && q_idx // {0} == kv_idx // {0}", chunk)
-                                 : "causal";
+    const std::string text = layer_mask(c, i);
     const auto at = std::ranges::find(masks, text, &NamedMask::text);
     const int layer = c.layers[static_cast<std::size_t>(i)];
     if (at == masks.end()) {

@@ -1,5 +1,5 @@
-// The sliding window of the selected token, or its chunk, slot by slot, and how far the layers up
-// to this one reach together.
+// The sliding window of the selected token, or its chunk, slot by slot, how far the layers up to
+// this one reach together, and the block mask of its request.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
 #include "app/text/format.h"
+#include "app/views/block_mask_view.h"
 #include "app/views/reach_view.h"
 #include "app/views/window_view.h"
 #include "app/workbench/missing_ops.h"
@@ -49,6 +50,7 @@ class WindowPanel : public Panel {
     if (segmented("heads", &mean, kHeads, 2)) mean_ = mean == 1;
     draw_strip(bench);
     draw_reach(bench);
+    draw_mask();
     draw_table(bench);
   }
 
@@ -74,6 +76,44 @@ class WindowPanel : public Panel {
     const std::int64_t position =
         known ? step.metadata.positions[static_cast<std::size_t>(key.row)] : -1;
     reach_ = reach_view(*held_->info, key.layer, position);
+    mask_ = block_mask_view(*held_->info, step, key.layer, key.row, key.head);
+  }
+
+  // A cell a tile; the row of the selected token is framed.
+  void draw_mask() {
+    if (!mask_.why_empty.empty()) return;
+    dim(mask_.sentence);
+    const float room = std::max(ImGui::GetContentRegionAvail().y - px(130), px(24));
+    const float side = std::clamp(room / static_cast<float>(mask_.blocks), px(2), px(7));
+    const ImVec2 at = ImGui::GetCursorScreenPos();
+    const auto across = static_cast<float>(mask_.across), blocks = static_cast<float>(mask_.blocks);
+    // A tile has twice as many keys as queries.
+    ImGui::InvisibleButton("##mask", ImVec2(2 * side * across, side * blocks));
+    const bool over = ImGui::IsItemHovered();
+    ImDrawList* list = ImGui::GetWindowDrawList();
+    const Theme& t = theme();
+    static constexpr const char* kStates[] = {"empty: left out", "partial: asked key by key",
+                                              "full: not asked"};
+    for (std::int64_t b = 0; b < mask_.blocks; ++b) {
+      for (std::int64_t k = 0; k < mask_.across; ++k) {
+        const as_mask_tile state = mask_.tiles[static_cast<std::size_t>(b * mask_.across + k)];
+        const ImVec2 min(at.x + 2 * side * static_cast<float>(k),
+                         at.y + side * static_cast<float>(b));
+        const ImVec2 max(min.x + 2 * side - px(1), min.y + side - px(1));
+        list->AddRectFilled(min, max,
+                            state == AS_TILE_EMPTY  ? t.raised
+                            : state == AS_TILE_FULL ? t.window_part
+                                                    : t.accent);
+        if (over && ImGui::IsMouseHoveringRect(min, max)) {
+          tooltip(fmt::format("queries {}-{}, keys {}-{}: {}", b * AS_MASK_QUERIES,
+                              (b + 1) * AS_MASK_QUERIES - 1, k * AS_MASK_KEYS,
+                              (k + 1) * AS_MASK_KEYS - 1, kStates[state]));
+        }
+      }
+    }
+    if (mask_.own_block < 0) return;
+    const float top = at.y + side * static_cast<float>(mask_.own_block);
+    list->AddRect({at.x - px(1), top - px(1)}, {at.x + 2 * side * across, top + side}, t.text);
   }
 
   // A line a layer over the tokens up to this one; what it reaches is filled.
@@ -259,6 +299,7 @@ class WindowPanel : public Panel {
 
   WindowView view_;
   ReachView reach_;
+  BlockMaskView mask_;
   DataTable table_;
   Key key_;
   std::shared_ptr<const Snapshot> held_;

@@ -15,13 +15,13 @@ namespace sided_views_test {
 // Two steps: the prompts, of which the first has 60 tokens, 58 of them source; then decoders.
 class SidedViews : public ::testing::Test {
  protected:
-  SidedViews() {
+  explicit SidedViews(int steps = 2) {
     Scenario scenario = small_scenario(60, 4);
     scenario.model = *preset("tiny-t5");
     scenario.limits.token_budget = 160;
     session_ = small_session(References::kNone, scenario);
     session_->set_observer(&recorder_);
-    run_steps(*session_, 2);
+    run_steps(*session_, steps);
     info_ = session_info(*session_);
     snapshot_ = take_snapshot(*session_, recorder_, info_, 1);
     step_ = snapshot_->traces.back().get();
@@ -41,6 +41,12 @@ class SidedViews : public ::testing::Test {
   std::shared_ptr<const SessionInfo> info_;
   std::shared_ptr<const Snapshot> snapshot_;
   const StepTrace* step_ = nullptr;
+};
+
+// The step of the prompts alone.
+class SidedPrompts : public SidedViews {
+ protected:
+  SidedPrompts() : SidedViews(1) {}
 };
 
 // Token 60 is the decoder's third: behind 58 of the source and the two that begin it.
@@ -83,14 +89,13 @@ TEST_F(SidedViews, OtherSidesSayWhy) {
   EXPECT_FALSE(tables.requests[0].strips.empty());
 }
 
-TEST_F(SidedViews, TheEncoderShowsAllOfTheSource) {
-  const auto first = recorder_.traces().front();
-  const WindowView view = window_view(*info_, *first, 1, first->token_row(0, 10), 3);
+TEST_F(SidedPrompts, TheEncoderShowsAllOfTheSource) {
+  const WindowView view = of(1, 10);
   ASSERT_TRUE(view.valid) << view.sentence;
   ASSERT_EQ(view.slots.size(), 58u);
   EXPECT_EQ(view.own, 10);
   EXPECT_NEAR(sum(view), 1, 1e-5);
-  const WindowView source = window_view(*info_, *first, 2, first->token_row(0, 10), 3);
+  const WindowView source = of(2, 10);
   EXPECT_FALSE(source.valid);
   EXPECT_NE(source.sentence.find("Token 10 is of the source"), std::string::npos);
 }
