@@ -573,9 +573,29 @@ INSTANTIATE_TEST_SUITE_P(Steps, GpuVarlenProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(varlen_tile_cases())),
                          param_name<VarlenCase>);
+// A bias by distance, and tokens that are no part of a sequence, are left to the CPU.
+std::vector<VarlenCase> varlen_cases_of(bool computed) {
+  std::vector<VarlenCase> cases = varlen_cases();
+  std::erase_if(cases, [computed](const VarlenCase& c) {
+    return (c.buckets == 0 && c.padding == 0) != computed;
+  });
+  return cases;
+}
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuVarlenProperty,
                          testing::Combine(testing::ValuesIn(kWays),
-                                          testing::ValuesIn(varlen_cases())),
+                                          testing::ValuesIn(varlen_cases_of(true))),
+                         param_name<VarlenCase>);
+
+class GpuVarlenRefused : public Checks<VarlenCase> {};
+TEST_P(GpuVarlenRefused, SaysSo) {
+  const Report report = check_varlen(lane(std::get<0>(GetParam())), std::get<1>(GetParam()));
+  EXPECT_FALSE(report.ok());
+  EXPECT_NE(testing::PrintToString(report).find("is not computed on the GPU"), std::string::npos)
+      << report;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, GpuVarlenRefused,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(varlen_cases_of(false))),
                          param_name<VarlenCase>);
 
 class GpuRopeKvProperty : public Checks<RopeKvCase> {};
