@@ -29,9 +29,19 @@ Error never_computed(const TokenChoice& token, const TokenBlame& blame) {
 }
 
 Result<GuiltyToken> of_capture(const LookAt& at, const TokenChoice& token) {
+  if (at.model.any() || !at.profile.empty() || at.lanes != LookAt().lanes) {
+    return usage_error(
+        fmt::format("{} is a capture: its model and who ran its ops are recorded", at.scenario),
+        "leave out --lane, --profile and what chooses a model, or name a scenario");
+  }
   auto capture = Capture::open(at.scenario);
   if (!capture) return capture.error();
   const Capture& c = **capture;
+  if (c.info()->references == References::kNone) {
+    return bad_input(
+        fmt::format("{} was recorded without references: nothing was compared", at.scenario),
+        "record it with --references sim");
+  }
   auto request = request_by_name(token.request, c.info()->request_names);
   if (!request) return request.error();
   GuiltyToken out{TokenBlame(*request, token.position), *request, scenario_words(c.index()), {}};

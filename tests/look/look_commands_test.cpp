@@ -277,6 +277,15 @@ TEST_F(LookCommands, WhyFindsTheFirstGuiltyOpOfAToken) {
   fails({"what-if", two}, 2, {"a place is needed", "--position"});
   fails({"why", two, "--position", "3", "--token", "3"}, 2, {"--token excludes --position"});
   fails({"why", full, op}, 3, {"is a capture", "--request"});
+  const auto of_capture = [&](const std::string& file, std::vector<std::string> more) {
+    std::vector<std::string> words = {"why", file, "--request", "a", "--position", "3"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  fails(of_capture(full, {"--lane", late}), 2, {"is a capture", "leave out --lane"});
+  const std::string plain = path("plain.acap");
+  run({"record", two, "-o", plain, "--references", "none", "--level", "full", "--steps", "1"});
+  fails(of_capture(plain, {}), 3, {"nothing was compared", "--references sim"});
 }
 
 // A prefix that another request computed has its ops there.
