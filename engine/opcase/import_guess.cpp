@@ -283,6 +283,42 @@ class MapGuesser {
     }
   }
 
+  // Two tensors that continue each other along the last axis, where what they both are called
+  // speaks for the tap: q_nope and q_pe.
+  void add_pieces(const CaseOp& op, const as_tap_info& tap, int layer,
+                  std::vector<GuessCandidate>& out) const {
+    const std::size_t axes = split_axes(tap.axes).size();
+    const auto can_be = [&](const Tensor& t) {
+      return (t.layer < 0 || t.layer == layer) && t.entry->shape.size() == axes && axes > 1 &&
+             t.entry->elements > 0 && holds(t.entry->type, tap.dtype);
+    };
+    for (const Tensor& first : tensors_) {
+      if (!can_be(first)) continue;
+      const std::string stem = stem_of(first.name);
+      const NameMatch match = match_name(stem, op.name, tap.name);
+      if (match.tap == 0) continue;
+      for (const Tensor& second : tensors_) {
+        if (&second == &first || !can_be(second) || stem_of(second.name) != stem) continue;
+        const std::vector<std::int64_t>&a = first.entry->shape, &b = second.entry->shape;
+        if (first.entry->type != second.entry->type ||
+            !std::equal(a.begin(), a.end() - 1, b.begin())) {
+          continue;
+        }
+        GuessCandidate c{first.entry, first.name, match, ImportTensor{}, {}, a, ""};
+        c.tensor->concat = {first.name, second.name};
+        c.tensor->axis = -1;
+        c.shape.back() += b.back();
+        c.view = "followed by " + shown_name(second.name);
+        out.push_back(std::move(c));
+      }
+    }
+  }
+
+  static std::string stem_of(const std::string& name) {
+    const std::size_t end = name.find_last_of("_.");
+    return end == std::string::npos ? std::string() : name.substr(0, end);
+  }
+
   static const as_tap_info* first_output(const CaseOp& op) {
     const auto found = std::ranges::find_if(
         op.taps, [](const as_tap_info& tap) { return tap.direction == AS_TAP_OUT; });
@@ -300,6 +336,7 @@ class MapGuesser {
         add_views(tap, plain, out.candidates);
       }
     }
+    if (tap.kind == AS_TAP_TENSOR) add_pieces(op, tap, layer, out.candidates);
     // Inner results are many and of all shapes: those alone that their names speak for.
     if (!needed(tap) && &tap != first_output(op)) {
       std::erase_if(out.candidates, [](const GuessCandidate& c) { return c.match.score() < 6; });
@@ -516,6 +553,7 @@ class MapGuesser {
       const GuessCandidate* c = found.chosen[i];
       if (c == nullptr) continue;
       used_.insert(c->name);
+      if (c->tensor) used_.insert(c->tensor->concat.begin(), c->tensor->concat.end());
       const char* by = c->match.score() == 6 ? "by op and tap"
                        : c->match.op > 0     ? "by op"
                        : c->match.tap > 0    ? "by tap"
@@ -543,7 +581,13 @@ class MapGuesser {
     if (!type.empty()) entry["layers"] = {type};
     json& tensors = entry["tensors"] = json::object();
     for (const auto& [tap, t] : found.op.tensors) {
-      json& j = tensors[tap] = {{"name", t.name}};
+      json& j = tensors[tap] = json::object();
+      if (t.concat.empty()) {
+        j["name"] = t.name;
+      } else {
+        j["concat"] = t.concat;
+        j["axis"] = t.axis;
+      }
       if (!t.shape.empty()) j["shape"] = t.shape;
       if (t.axes > 0) j["axes"] = t.axes;
       if (!t.permute.empty()) j["permute"] = t.permute;

@@ -130,8 +130,20 @@ TEST_F(CaseImportTest, PlacesOfRowsAreGuessed) {
               [](std::size_t slot) { return std::pair(slot * 584, slot * 584 + 576); });
   TensorWriter writer;
   for (const auto& [name, t] : kept.tensors) {
-    writer.add("layers.1.sparse_attention." + name, stored_view(t));
+    if (name != "q") writer.add("layers.1.sparse_attention." + name, stored_view(t));
   }
+  // The query in two pieces.
+  const StoredTensor& q = kept.tensors.at("q");
+  const std::int64_t tokens = q.shape[0], heads = q.shape[1];
+  std::vector<std::uint8_t> nope, pe;
+  for (std::size_t at = 0; at < q.bytes.size(); at += 1024) {
+    const auto head = q.bytes.begin() + static_cast<std::ptrdiff_t>(at);
+    nope.insert(nope.end(), head, head + 896);
+    pe.insert(pe.end(), head + 896, head + 1024);
+  }
+  const std::string attention_of = "layers.1.sparse_attention.";
+  writer.add(attention_of + "q_nope", ElementType::kBf16, {tokens, heads, 448}, nope);
+  writer.add(attention_of + "q_pe", ElementType::kBf16, {tokens, heads, 64}, pe);
   writer.add("layers.1.sparse_attention.cache", ElementType::kU8,
              {static_cast<std::int64_t>(planar.size())}, planar);
   writer.add("layers.1.sparse_attention.extra_cache", ElementType::kU8, {extra.blocks, 64, 584},
@@ -141,6 +153,8 @@ TEST_F(CaseImportTest, PlacesOfRowsAreGuessed) {
   const Outcome out = run({"case", "import", "--guess", path("dump.safetensors"), "-o", made,
                            "--model", "tiny", "--layer", "1"});
   ASSERT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_NE(out.out.find("followed by \"layers.{layer}.sparse_attention.q_pe\""), std::string::npos)
+      << out.out;
   EXPECT_NE(out.out.find("64 a page of 37440 bytes"), std::string::npos) << out.out;
   EXPECT_NE(out.out.find("the reference is right with it"), std::string::npos) << out.out;
   auto imported = read_case(made);
