@@ -192,7 +192,7 @@ Result<as_status> simulate_command(const EssCommand& command) {
   }
   for (const double ratio : sized.ratios) {
     auto result = simulate_offload(
-        *trace, {.ratio = std::min(1.0, ratio),
+        *trace, {.ratio = command.pool_rows > 0 ? 1.0 : ratio,
                  .pool_rows = command.pool_rows,
                  .policy = command.policy == "fifo" ? PoolPolicy::kFifo : PoolPolicy::kLru,
                  .warm = command.warm_up == "prefill",

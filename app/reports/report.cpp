@@ -171,7 +171,7 @@ json scenario_json(const Scenario& scenario) {
 
 // Of all steps and layers; null where all rows lie on the device.
 json pools_json(const Scenario& scenario, const std::vector<StepRecord>& steps) {
-  if (scenario.ess.ratio == 0) return nullptr;
+  if (!scenario.model.host_rows) return nullptr;
   PoolCounts sum;
   for (const StepRecord& step : steps) {
     for (const PoolCounts& one : step.pools) {

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstring>
+#include <vector>
 
 #include "kernels/cuda/fill_pieces.h"
 
@@ -181,6 +182,26 @@ Result<void> Stream::download(void* host, const void* device, std::size_t bytes)
 Result<void> Stream::copy(void* to, const void* from, std::size_t bytes) const {
   return check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_of(*this)),
                "copy on the GPU");
+}
+
+Result<void> Stream::copy_pieces(std::span<void* const> to, std::span<const void* const> from,
+                                 std::size_t bytes) const {
+#if CUDART_VERSION >= 13000
+  const std::vector<std::size_t> sizes(to.size(), bytes);
+  cudaMemcpyAttributes attributes{};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  std::size_t first = 0;
+  return check(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), sizes.size(), &attributes,
+                                    &first, 1, stream_of(*this)),
+               "copy pieces");
+#else
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    auto ok = check(cudaMemcpyAsync(to[i], from[i], bytes, cudaMemcpyDefault, stream_of(*this)),
+                    "copy a piece");
+    if (!ok) return ok;
+  }
+  return {};
+#endif
 }
 
 Result<void> Stream::fill(void* device, int byte, std::size_t bytes) const {

@@ -146,6 +146,9 @@ class Stream {
   // Piece i lies at `device` + i * bytes. By one launch for a hundred of them.
   Result<void> fill_pieces(void* device, std::size_t bytes, std::span<const std::int32_t> pieces,
                            int byte) const;
+  // Many pieces of so many bytes at once, from and to either side.
+  Result<void> copy_pieces(std::span<void* const> to, std::span<const void* const> from,
+                           std::size_t bytes) const;
   Result<void> synchronize() const;
   // What follows starts after the event.
   Result<void> wait(const Event& event) const;

@@ -3,7 +3,6 @@
 // with all copies, and one copy of rows that the CPU has put together. Rows lie anywhere.
 //
 // Prints GB/s of row bytes, each the median of several runs, from the call to the end of it.
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,12 +12,15 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "kernels/cuda/cuda_lane.h"
+#include "kernels/cuda/device.h"
 #include "kernels/params/offload_params.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
+#include "tests/gpu/need.h"
 
 namespace attnscope {
 namespace {
@@ -26,18 +28,16 @@ namespace {
 constexpr int kRuns = 15;
 constexpr std::int64_t kPageRows = 64;
 
-void must(cudaError_t code, const char* what) {
-  if (code == cudaSuccess) return;
-  fmt::print(stderr, "{}: {}\n", what, cudaGetErrorString(code));
-  std::exit(3);
-}
+using cuda::DeviceMemory;
+using cuda::PinnedMemory;
+using cuda::Stream;
 
-double median_seconds(const std::function<void()>& work) {
+double median_seconds(const Stream& stream, const std::function<void()>& work) {
   std::vector<double> seconds;
   for (int i = 0; i <= kRuns; ++i) {
     const auto start = std::chrono::steady_clock::now();
     work();
-    must(cudaDeviceSynchronize(), "synchronize");
+    need(stream.synchronize());
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (i > 0) seconds.push_back(took.count());  // the first one warms up
   }
@@ -53,18 +53,6 @@ constexpr RowKind kKinds[] = {{"576 (bf16)", AS_RECORD_BF16, 288},
                               {"584 (latent, scales apart)", AS_RECORD_LATENT, 512},
                               {"656 (latent_656)", AS_RECORD_LATENT_656, 576}};
 
-template <class T>
-as_tensor on_gpu(const std::vector<T>& values, std::vector<void*>& owned) {
-  void* memory = nullptr;
-  must(cudaMalloc(&memory, values.size() * sizeof(T)), "allocate");
-  must(cudaMemcpy(memory, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
-       "copy");
-  owned.push_back(memory);
-  as_tensor t = make_tensor(static_cast<T*>(memory), {static_cast<std::int64_t>(values.size())});
-  t.device = 1;
-  return t;
-}
-
 class Bench {
  public:
   Bench(const RowKind& kind, std::int64_t count) : count_(count) {
@@ -72,10 +60,10 @@ class Bench {
     bytes_ = l.row;
     const std::int64_t host_pages = 2048, pool_pages = (count + kPageRows - 1) / kPageRows;
     page_ = l.page;
-    must(cudaMallocHost(&host_, static_cast<std::size_t>(host_pages * page_)), "pin");
-    must(cudaMallocHost(&staged_, static_cast<std::size_t>(count * bytes_)), "pin");
-    must(cudaMalloc(&pool_, static_cast<std::size_t>(pool_pages * page_)), "allocate");
-    auto* bytes = static_cast<std::uint8_t*>(host_);
+    host_ = need(PinnedMemory::allocate(static_cast<std::size_t>(host_pages * page_)));
+    staged_ = need(PinnedMemory::allocate(static_cast<std::size_t>(count * bytes_)));
+    pool_ = need(DeviceMemory::allocate(static_cast<std::size_t>(pool_pages * page_)));
+    std::uint8_t* bytes = host_.data();
     std::mt19937_64 random(7);
     for (std::int64_t i = 0; i < host_pages * page_; ++i)
       bytes[i] = static_cast<std::uint8_t>(i * 7);
@@ -96,20 +84,14 @@ class Bench {
       return c;
     };
     p_.head = {sizeof(p_), AS_PARAMS_VERSION};
-    p_.pages = p_.missed = cache(host_, host_pages);
-    p_.fresh = p_.pool = cache(pool_, pool_pages);
-    none_ = on_gpu(std::vector<std::int64_t>{-1}, owned_);
-    slots_there_ = on_gpu(slots_, owned_);
-    places_there_ = on_gpu(places_, owned_);
+    p_.pages = p_.missed = cache(host_.data(), host_pages);
+    p_.fresh = p_.pool = cache(pool_.data(), pool_pages);
+    none_ = on_gpu(std::vector<std::int64_t>{-1});
+    slots_there_ = on_gpu(slots_);
+    places_there_ = on_gpu(places_);
     const std::vector<std::int32_t> nothing(slots_.size(), -1);
-    list_ = on_gpu(nothing, owned_);
+    list_ = on_gpu(nothing);
     check();
-  }
-  ~Bench() {
-    cudaFreeHost(host_);
-    cudaFreeHost(staged_);
-    cudaFree(pool_);
-    for (void* memory : owned_) cudaFree(memory);
   }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -122,70 +104,62 @@ class Bench {
     return speed([&] {
       for (std::int64_t i = 0; i < count_; ++i) {
         const auto [to, from] = ends(i, back);
-        must(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes_),
-                             back ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, nullptr),
-             "copy");
+        need(back ? stream_.download(to, from, size()) : stream_.upload(to, from, size()));
       }
     });
   }
   double batched(bool back) {
-#if CUDART_VERSION >= 13000
-    std::vector<const void*> from(slots_.size());
-    std::vector<void*> to(slots_.size());
-    std::vector<std::size_t> sizes(slots_.size(), static_cast<std::size_t>(bytes_));
+    std::vector<const void*> from;
+    std::vector<void*> to;
     for (std::int64_t i = 0; i < count_; ++i) {
       const auto pair = ends(i, back);
-      to[static_cast<std::size_t>(i)] = pair.first;
-      from[static_cast<std::size_t>(i)] = pair.second;
+      to.push_back(pair.first);
+      from.push_back(pair.second);
     }
-    cudaMemcpyAttributes attributes{};
-    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-    std::size_t first = 0;
-    cudaStream_t stream = nullptr;
-    must(cudaStreamCreate(&stream), "stream");
-    const double gb = speed([&] {
-      must(cudaMemcpyBatchAsync(to.data(), from.data(), sizes.data(), sizes.size(), &attributes,
-                                &first, 1, stream),
-           "batch");
-    });
-    cudaStreamDestroy(stream);
-    return gb;
-#else
-    static_cast<void>(back);
-    return 0;
-#endif
+    return speed([&] { need(stream_.copy_pieces(to, from, size())); });
   }
   double put_together(bool back) {
     const auto all = static_cast<std::size_t>(count_ * bytes_);
     return speed([&] {
-      auto* staged = static_cast<std::uint8_t*>(staged_);
       const auto each = [&](bool take) {
         for (std::int64_t i = 0; i < count_; ++i) {
           std::uint8_t* row = host_row(i);
-          std::uint8_t* place = staged + i * bytes_;
+          std::uint8_t* place = staged_.data() + i * bytes_;
           std::memcpy(take ? place : row, take ? row : place, static_cast<std::size_t>(bytes_));
         }
       };
       if (!back) each(true);
-      must(cudaMemcpyAsync(back ? staged_ : pool_, back ? pool_ : staged_, all,
-                           back ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, nullptr),
-           "copy");
+      need(back ? stream_.download(staged_.data(), pool_.data(), all)
+                : stream_.upload(pool_.data(), staged_.data(), all));
       if (back) {
-        must(cudaDeviceSynchronize(), "synchronize");
+        need(stream_.synchronize());
         each(false);
       }
     });
   }
 
  private:
+  template <class T>
+  as_tensor on_gpu(const std::vector<T>& values) {
+    const std::size_t bytes = values.size() * sizeof(T);
+    owned_.push_back(need(DeviceMemory::allocate(bytes)));
+    unsigned char* memory = owned_.back().data();
+    need(stream_.upload(memory, values.data(), bytes));
+    need(stream_.synchronize());
+    as_tensor t =
+        make_tensor(reinterpret_cast<T*>(memory), {static_cast<std::int64_t>(values.size())});
+    t.device = 1;
+    return t;
+  }
+  std::size_t size() const { return static_cast<std::size_t>(bytes_); }
   double speed(const std::function<void()>& work) const {
-    return static_cast<double>(count_ * bytes_) / median_seconds(work) * 1e-9;
+    return static_cast<double>(count_ * bytes_) / median_seconds(stream_, work) * 1e-9;
   }
   std::uint8_t* host_row(std::int64_t i) const {
-    return static_cast<std::uint8_t*>(host_) + slots_[static_cast<std::size_t>(i)] * bytes_;
+    return host_.data() + slots_[static_cast<std::size_t>(i)] * bytes_;
   }
   std::pair<void*, const void*> ends(std::int64_t i, bool back) const {
-    void* there = static_cast<std::uint8_t*>(pool_) + i * bytes_;
+    void* there = pool_.data() + i * bytes_;
     return back ? std::pair<void*, const void*>(host_row(i), there)
                 : std::pair<void*, const void*>(there, host_row(i));
   }
@@ -206,6 +180,7 @@ class Bench {
     p.pool_to = back ? none_ : places_there_;
     as_call call{};
     call.struct_size = sizeof(call);
+    call.stream = stream_.handle();
     as_error error{};
     if (cuda::lane()->ops[AS_OP_EXCHANGE_ROWS](&p, &call, &error) != AS_OK) {
       fmt::print(stderr, "{}\n", error.message);
@@ -215,10 +190,11 @@ class Bench {
   // What came in is what lay there, and goes back the same.
   void check() {
     exchange(false);
-    must(cudaDeviceSynchronize(), "synchronize");
+    need(stream_.synchronize());
     as_cache host = p_.pages, pool = p_.pool;
     std::vector<std::uint8_t> copy(static_cast<std::size_t>(p_.pool.data.shape[0] * page_));
-    must(cudaMemcpy(copy.data(), pool_, copy.size(), cudaMemcpyDeviceToHost), "copy");
+    need(stream_.download(copy.data(), pool_.data(), copy.size()));
+    need(stream_.synchronize());
     pool.data.data = copy.data();
     std::vector<std::uint8_t> a(static_cast<std::size_t>(bytes_)), b(a.size());
     for (std::int64_t i = 0; i < count_; ++i) {
@@ -228,9 +204,9 @@ class Bench {
       fmt::print(stderr, "row {} came in wrong\n", i);
       std::exit(1);
     }
-    std::memset(host_, 0, static_cast<std::size_t>(p_.pages.data.shape[0] * page_));
+    std::memset(host_.data(), 0, static_cast<std::size_t>(p_.pages.data.shape[0] * page_));
     exchange(true);
-    must(cudaDeviceSynchronize(), "synchronize");
+    need(stream_.synchronize());
     for (std::int64_t i = 0; i < count_; ++i) {
       as_row_get(&host, slots_[static_cast<std::size_t>(i)], a.data());
       as_row_get(&pool, i, b.data());
@@ -241,17 +217,18 @@ class Bench {
   }
 
   std::int64_t count_, bytes_ = 0, page_ = 0;
-  void *host_ = nullptr, *staged_ = nullptr, *pool_ = nullptr;
+  Stream stream_ = need(Stream::create());
+  PinnedMemory host_, staged_;
+  DeviceMemory pool_;
   std::vector<std::int64_t> slots_, places_;
-  std::vector<void*> owned_;
+  std::vector<DeviceMemory> owned_;
   as_exchange_rows_params p_{};
   as_tensor none_{}, slots_there_{}, places_there_{}, list_{};
 };
 
 int bench_rows() {
-  cudaDeviceProp gpu{};
-  must(cudaGetDeviceProperties(&gpu, 0), "device");
-  fmt::print("{}; GB/s of row bytes, median of {} runs, call to end\n", gpu.name, kRuns);
+  const std::string gpu = need(cuda::Device::get())->info().name;
+  fmt::print("{}; GB/s of row bytes, median of {} runs, call to end\n", gpu, kRuns);
   for (const bool back : {false, true}) {
     fmt::print("\n{}\n{:<28}{:>7}{:>15}{:>13}{:>11}{:>14}\n",
                back ? "pool to host (write-back)" : "host to pool (misses)", "row", "rows",

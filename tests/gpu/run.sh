@@ -3,8 +3,8 @@
 # of this machine. The last lines are a table; the exit code is 1 when something failed, 4 when
 # there is no GPU.
 #
-# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time|step|rows [--part I/N] [--session NAME]..
-#                         [--build DIR] [--only]
+# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time|step|rows [--part I/N]
+#                         [--session NAME].. [--build DIR] [--only]
 #   cases     every case of test_gpu, sharded
 #   sanitize  the same under compute-sanitizer: memcheck for all, and for a tenth racecheck,
 #             initcheck and synccheck

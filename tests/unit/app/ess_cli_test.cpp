@@ -178,11 +178,16 @@ TEST_F(EssCli, APoolOfSoManyRows) {
   EXPECT_NEAR(out["ratios"][0]["ratio"].get<double>(), 50.0 / 503, 1e-9);
 }
 
-TEST_F(EssCli, CaptureOfSomeTokensOrStepsIsRefused) {
+// Of some requests it is refused; of some steps' values it has all selections.
+TEST_F(EssCli, CapturesOfAPart) {
   expect_refused({recorded("ess", {"--request", "long", "--rows", "all"})}, 3,
                  {"one that is missing belongs to the trace", "without --request"});
-  expect_refused({recorded("ess", {"--at-steps", "0,5,6", "--rows", "all"})}, 3,
-                 {"holds no selections", "without --op, --layer and --at-steps"});
+  const json all = simulated({recorded("ess", {"--rows", "all"}), "--ratio", "0.3"});
+  const json some =
+      simulated({recorded("ess", {"--level", "full", "--at-steps", "0-4", "--rows", "all"}),
+                 "--ratio", "0.3"});
+  EXPECT_GT(all["ratios"][0]["misses"], 0);
+  EXPECT_EQ(some["ratios"], all["ratios"]);
 }
 
 TEST_F(EssCli, ClaimsNameTheirSources) {

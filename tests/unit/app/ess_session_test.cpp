@@ -45,9 +45,7 @@ struct Ran {
   std::int64_t wrong = 0, preemptions = 0, misses = 0, hits = 0, evictions = 0;
 };
 
-std::uint64_t hash_of(const as_tensor& t) {
-  return content_hash(t.data, tensor_bytes(t));
-}
+std::uint64_t hash_of(const as_tensor& t) { return content_hash(t.data, tensor_bytes(t)); }
 
 Ran run_all(const Scenario& scenario, References references = References::kNone) {
   Ran ran;
