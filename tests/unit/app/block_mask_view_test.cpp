@@ -12,7 +12,7 @@ namespace attnscope {
 namespace block_mask_view_test {
 
 BlockMaskView view_of(const ModelConfig& model, int layer, std::int64_t position, int head = 0) {
-  Scenario scenario = small_scenario(130, 4);
+  Scenario scenario = small_scenario(130, model.dense.encoder ? 1 : 4);
   scenario.model = model;
   scenario.limits.token_budget = 200;
   TraceRecorder recorder;
