@@ -59,13 +59,12 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
-  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool"});
+  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events"});
   b.dock(right, {"error", "backends"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
-  b.dock(split(below, ImGuiDir_Right, 0.42f),
-         {"sink", "coverage", "plan", "row_pool", "index_keys"});
+  b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage", "plan", "index_keys"});
   b.dock(below, {"top_k", "window", "why"});
   b.dock(rest, {"tensor", "bytes"});
 }
@@ -75,12 +74,11 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(238);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
-  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool"});
+  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool", "row_pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
-  b.dock(split(rest, ImGuiDir_Right, 0.42f),
-         {"error", "sink", "selection", "why", "coverage", "events", "plan", "row_pool",
-          "index_keys", "backends"});
+  b.dock(split(rest, ImGuiDir_Right, 0.42f), {"error", "sink", "selection", "why", "coverage",
+                                              "events", "plan", "index_keys", "backends"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes"});
 }
 

@@ -75,6 +75,12 @@ TEST(Causes, AreAmongTheFirstThree) {
   collect(encoder_scenario(*preset("tiny-vit")));
   collect(encoder_scenario(biased_encoder()));
   for (const char* name : {"tiny-v3", "tiny-v3.2"}) collect(dense_scenario(*preset(name), 7, 131));
+  collect(dense_scenario(*preset("tiny-t5")));
+  collect(dense_scenario(masked_model()));
+  ModelConfig masked = *preset("tiny-bert");
+  masked.dense.mask = "document(20) || kv_idx < 3";
+  masked.dense.score = "score + 0.05 * kv_idx";
+  collect(encoder_scenario(masked));
 
   int shown = 0, first = 0, among_three = 0;
   std::set<std::string> missed, unseen;
