@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "app/wiring/wiring.h"
@@ -68,6 +69,15 @@ TEST(RepositoryGoldens, NoPlantedBugOfAnOpGetsPast) {
       "mutant:fp8_output_scales_shifted", "mutant:fp8_output_turned_last",
       "mutant:gathered_part_offset_lost", "mutant:gathered_window_not_shifted",
       "mutant:gathered_length_not_added", "mutant:chunk_as_window"};
+  // Inputs of their own have neither sides, biases nor masks: goldens of scenarios show these.
+  const std::map<std::string, const char*> shown_by = {
+      {"mutant:cross_keys_of_neighbour", "tiny_t5"}, {"mutant:cross_causal", "tiny_t5"},
+      {"mutant:cross_source_short", "tiny_t5"},      {"mutant:decoder_begins_late", "tiny_t5"},
+      {"mutant:bias_of_next_head", "tiny_t5"},       {"mutant:bias_both_sides", "tiny_t5"},
+      {"mutant:bias_mirrored", "tiny_t5"},           {"mutant:bias_missing", "tiny_t5"},
+      {"mutant:source_with_target", "tiny_t5"},      {"mutant:mask_ignored", "tiny_mask"},
+      {"mutant:mask_transposed", "tiny_mask"},       {"mutant:mask_of_next_head", "tiny_mask"},
+      {"mutant:score_ignored", "tiny_mask"},         {"mutant:score_twice", "tiny_mask"}};
   GoldenFolder goldens = folder();
   const LaneRegistry lanes = all_lanes();
   int seen = 0;
@@ -76,11 +86,15 @@ TEST(RepositoryGoldens, NoPlantedBugOfAnOpGetsPast) {
       if (lane.ops[op] == nullptr || !has_own_inputs(static_cast<as_op_id>(op))) continue;
       GoldenRunOptions options = ci();
       options.lanes = {lane.name};
-      const GoldenOutcome outcome =
-          run_golden(goldens, std::string("op_") + as_op_find(op)->name, lanes, options);
+      const auto elsewhere = shown_by.find(lane.name);
+      const std::string name = elsewhere != shown_by.end()
+                                   ? elsewhere->second
+                                   : std::string("op_") + as_op_find(op)->name;
+      const GoldenOutcome outcome = run_golden(goldens, name, lanes, options);
       const bool caught = outcome.state == GoldenState::kFailed;
       EXPECT_EQ(caught, !unseen.contains(lane.name)) << lane.name << ": " << outcome.sentence;
       seen += caught ? 1 : 0;
+      if (elsewhere != shown_by.end()) break;  // of whichever op
     }
   }
   EXPECT_GT(seen, 50);
