@@ -1,5 +1,7 @@
 #include "engine/examine/call_parts.h"
 
+#include <algorithm>
+
 #include "engine/examine/clause.h"
 #include "engine/examine/helper_calls.h"
 #include "engine/golden/op_inputs.h"
@@ -37,7 +39,7 @@ std::vector<ListedRows> listed_rows(OpCase& call) {
 
 std::vector<OpCase> ordinary_calls(as_op_id op, bool page_ends) {
   std::vector<OpCase> calls;
-  if (const CaseOp of = *find_case_op(op); of.helper) return helper_calls(of);
+  if (const CaseOp of = *find_case_op(op); of.helper) return helper_calls(of, page_ends);
   if (!has_own_inputs(op)) return calls;
   const std::vector<GoldenCase> plain = {{"one token", {9}, 1, 11},
                                          {"two chunks", {133, 40}, 4, 12},
@@ -54,16 +56,23 @@ std::vector<OpCase> ordinary_calls(as_op_id op, bool page_ends) {
   return calls;
 }
 
+std::string_view row_axis(const CaseOp& op) {
+  if (!op.helper || std::ranges::any_of(op.taps, by_token)) return "T";
+  return op.id == AS_OP_GATHER_ROWS || op.id == AS_OP_COPY_BLOCKS ? "N" : "sequences";
+}
+
 std::int64_t tokens_apart(const OpCase& call) {
   if (as_op_has(call.op.id, AS_BY_ENGINE) != 0) return 0;
   std::int64_t tokens = 0;
   for (const as_tap_info& tap : call.op.taps) {
     const auto it = call.tensors.find(tap.name);
     if (it == call.tensors.end()) continue;
-    if (by_token(tap)) {
+    if (by_row(call.op, tap)) {
       tokens = it->second.shape[0];
-    } else if (std::string_view(tap.axes).find('T') != std::string_view::npos ||
+    } else if (std::string_view(tap.axes).find(row_axis(call.op)) != std::string_view::npos ||
                std::string_view(tap.name) == "query_start_loc") {
+      return 0;
+    } else if (call.op.helper && tap.direction == AS_TAP_OUT) {
       return 0;
     }
   }
@@ -75,7 +84,7 @@ std::optional<OpCase> one_token(const OpCase& call, std::int64_t token) {
   OpCase alone = call;
   for (const as_tap_info& tap : call.op.taps) {
     StoredTensor* t = tensor_of(alone, tap);
-    if (t == nullptr || !by_token(tap)) continue;
+    if (t == nullptr || !by_row(call.op, tap)) continue;
     const auto row = static_cast<std::ptrdiff_t>(t->bytes.size()) / t->shape[0];
     t->bytes = {t->bytes.begin() + token * row, t->bytes.begin() + (token + 1) * row};
     t->shape[0] = 1;

@@ -15,6 +15,14 @@ inline bool by_token(const as_tap_info& tap) {
   return axes == "T" || axes.starts_with("T,");
 }
 
+// The axis along which a call can be taken apart: tokens, or what a helper op has in their place.
+std::string_view row_axis(const CaseOp& op);
+// Whether it is the first one of a tap.
+inline bool by_row(const CaseOp& op, const as_tap_info& tap) {
+  const std::string_view axes = tap.axes, row = row_axis(op);
+  return axes.starts_with(row) && (axes.size() == row.size() || axes[row.size()] == ',');
+}
+
 inline StoredTensor* tensor_of(OpCase& call, const as_tap_info& tap) {
   const auto it = call.tensors.find(tap.name);
   return it == call.tensors.end() ? nullptr : &it->second;

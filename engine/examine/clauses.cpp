@@ -20,6 +20,18 @@ using Variations = std::vector<Variation>;
 
 Variations as_it_is(const OpCase& ordinary) { return {{ordinary.origin.from, ordinary}}; }
 
+Variations joined(Variations first, Variations second) {
+  first.insert(first.end(), std::make_move_iterator(second.begin()),
+               std::make_move_iterator(second.end()));
+  return first;
+}
+
+// A clause that has calls of two kinds.
+template <auto First, auto Second>
+Variations either(const OpCase& ordinary) {
+  return joined(First(ordinary), Second(ordinary));
+}
+
 // ---- lists of rows
 
 // For each list of the call a copy with it changed; edit says whether there was anything to change.
@@ -71,9 +83,7 @@ Variations behind_lens(const OpCase& ordinary) {
     }
     return changed;
   });
-  out.insert(out.end(), std::make_move_iterator(poisoned.begin()),
-             std::make_move_iterator(poisoned.end()));
-  return out;
+  return joined(std::move(out), std::move(poisoned));
 }
 
 Variations duplicates(const OpCase& ordinary) {
@@ -287,6 +297,7 @@ Variations strides(const OpCase& ordinary) {
 
 Variations nothing_written(const OpCase& ordinary) {
   Variations out;
+  if (ordinary.op.helper) return out;  // none of them writes by slots
   for (const as_tap_info& tap : ordinary.op.taps) {
     if (tap.direction != AS_TAP_IN || std::string_view(tap.name) != "slots") continue;
     OpCase call = ordinary;
@@ -307,7 +318,7 @@ Variations nan_neighbours(const OpCase& ordinary) {
   bool changed = false;
   for (const as_tap_info& tap : call.op.taps) {
     StoredTensor* t = tensor_of(call, tap);
-    if (t == nullptr || tap.direction != AS_TAP_IN || !by_token(tap)) continue;
+    if (t == nullptr || tap.direction != AS_TAP_IN || !by_row(call.op, tap)) continue;
     if (t->dtype != AS_BF16 && t->dtype != AS_F32) continue;
     // All bits of a float set are a NaN.
     const std::size_t row = t->bytes.size() / to_size(t->shape[0]);
@@ -322,30 +333,38 @@ constexpr Clause kClauses[] = {
     {"ordinary", "numbers as the references have them", ClauseTest::kValues, as_it_is},
     {"page_ends", "requests that end at, before and behind the end of a page", ClauseTest::kValues,
      as_it_is},
-    {"holes", "-1 inside a list is no entry", ClauseTest::kValues, holes},
+    {"holes", "-1 inside a list is no entry", ClauseTest::kValues, either<holes, plain_holes>},
     {"behind_lens", "what stands behind a list's length is not read", ClauseTest::kValues,
-     behind_lens},
+     either<behind_lens, garbage_behind>},
     {"unlisted_nan", "rows that no list names are not read", ClauseTest::kValues, unlisted_nan},
     {"unread_pages", "blocks of a table that no row is read from are not read", ClauseTest::kValues,
      unread_pages},
     {"high_blocks", "byte offsets of pages take 64 bits", ClauseTest::kValues, high_blocks},
-    {"duplicates", "a row that is listed twice counts twice", ClauseTest::kValues, duplicates},
+    {"duplicates", "a row that is listed twice counts twice", ClauseTest::kValues,
+     either<duplicates, plain_duplicates>},
     {"nothing_listed", "a token without an entry has the result that the contract names",
-     ClauseTest::kValues, nothing_listed},
+     ClauseTest::kValues, either<nothing_listed, nothing_in_lists>},
     {"large_logits", "logits of hundreds neither overflow nor vanish", ClauseTest::kValues,
      large_logits},
     {"far_lse", "LSE of 900 and of -900 are as good as others", ClauseTest::kValues, far_lse},
     {"sinks", "sinks of any size: -inf is none, +inf takes all", ClauseTest::kValues, sinks},
-    {"every_code", "every number of the format is decoded", ClauseTest::kValues, every_code},
-    {"subnormals", "subnormal codes are not 0", ClauseTest::kValues, subnormal_codes},
-    {"small_scales", "scales down to the smallest", ClauseTest::kValues, small_scales},
+    {"every_code", "every number of the format is decoded", ClauseTest::kValues,
+     either<every_code, plain_codes>},
+    {"subnormals", "subnormal codes are not 0", ClauseTest::kValues,
+     either<subnormal_codes, plain_subnormals>},
+    {"small_scales", "scales down to the smallest", ClauseTest::kValues,
+     either<small_scales, plain_scales>},
     {"ties", "of equal scores the lowest entry wins, and 0 equals -0", ClauseTest::kExact, ties},
     {"scores_behind", "scores behind lens are not looked at", ClauseTest::kValues, scores_behind},
-    {"nothing_written", "slot -1 writes nothing", ClauseTest::kValues, nothing_written},
+    {"nothing_written", "slot -1 writes nothing", ClauseTest::kValues,
+     either<nothing_written, no_row_moved>},
+    {"large_numbers", "ids, slots and lengths up to the largest are as good as others",
+     ClauseTest::kValues, large_numbers},
+    {"no_rows", "a call of no rows at all is a call as others", ClauseTest::kValues, no_rows},
     {"strides", "rows lie as far apart as strides say", ClauseTest::kValues, strides},
     {"nan_neighbours", "NaN of one token stays with it", ClauseTest::kValues, nan_neighbours},
     {"alone", "a token has the same result alone", ClauseTest::kAlone, as_it_is},
-    {"poison", "outputs are written, and not read before", ClauseTest::kPoison, as_it_is},
+    {"poison", "outputs are written, and not read before", ClauseTest::kPoison, all_written},
     {"twice", "the same bytes when called again", ClauseTest::kTwice, as_it_is},
 };
 

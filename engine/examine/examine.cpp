@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "engine/examine/helper_calls.h"
+#include "engine/examine/rerun.h"
+#include "engine/examine/unreached.h"
 #include "engine/golden/op_inputs.h"
 
 namespace attnscope {
@@ -49,9 +51,10 @@ class Examiner {
  public:
   explicit Examiner(const ExamineOptions& options) : options_(options) {}
 
-  ClauseFinding look(const Clause& clause, const std::vector<OpCase>& ordinary) {
+  ClauseFinding look(const CaseOp& op, const Clause& clause, const std::vector<OpCase>& ordinary) {
     ClauseFinding finding;
     finding.clause = &clause;
+    if (finding.note = cannot_call(op); !finding.note.empty()) return finding;
     if (std::string_view(clause.id) == "high_blocks" && !options_.not_far.empty()) {
       finding.note = options_.not_far;
       return finding;
@@ -80,12 +83,18 @@ class Examiner {
       finding.verdict = ClauseVerdict::kKept;
       finding.note.clear();
     } else if (finding.note.empty()) {
-      finding.note = "no call of the op does so";
+      finding.note = why_unreached(clause.id, op);
     }
     return finding;
   }
 
  private:
+  // A lane whose outputs can be filled before is called in a process of its own.
+  std::string cannot_call(const CaseOp& op) const {
+    if (op.id != AS_OP_COPY_BLOCKS || !options_.set_poison) return {};
+    return "blocks that it leaves alone do not come back from a process: check it --in-process";
+  }
+
   Shown show(const Clause& clause, const OpCase& call) {
     switch (clause.test) {
       case ClauseTest::kValues:
@@ -114,7 +123,7 @@ class Examiner {
     Shown shown;
     CaseRunOptions plain = options_.run;
     plain.guard = nullptr;
-    auto expected = rerun_case(call, cpu(), plain);
+    auto expected = rerun_call(call, cpu(), plain);
     if (!expected) {
       shown.unreachable = expected.error().message;
       return shown;
@@ -138,7 +147,7 @@ class Examiner {
     if (!shown.wrong.empty() || !shown.refused.empty() || !shown.unreachable.empty()) return shown;
     CaseRunOptions plain = options_.run;
     plain.guard = nullptr;
-    auto expected = rerun_case(call, cpu(), plain);
+    auto expected = rerun_call(call, cpu(), plain);
     auto theirs = of_lane(call);
     if (!expected || !theirs) return shown;
     if (const std::string name = difference(*theirs, *expected); !name.empty()) {
@@ -153,7 +162,7 @@ class Examiner {
     if (options_.reference.function == nullptr) return false;
     CaseRunOptions plain = options_.run;
     plain.guard = nullptr;
-    auto theirs = rerun_case(call, options_.lane, plain);
+    auto theirs = rerun_call(call, options_.lane, plain);
     if (!theirs) return false;
     auto judged = run_case(*theirs, options_.reference, plain);
     return judged && judged->right();
@@ -162,7 +171,7 @@ class Examiner {
   Result<OpCase> of_lane(const OpCase& call) {
     CaseRunOptions plain = options_.run;
     plain.guard = nullptr;
-    return rerun_case(call, options_.lane, plain);
+    return rerun_call(call, options_.lane, plain);
   }
 
   // Name of an output in which the two differ; empty = none.
@@ -228,7 +237,7 @@ class Examiner {
     Shown shown;
     const std::int64_t tokens = tokens_apart(call);
     if (tokens < 2) {
-      shown.unreachable = "tokens of this op cannot be called one by one";
+      shown.unreachable = tokens == 1 ? "it has one token" : why_unreached("alone", call.op);
       return shown;
     }
     auto all = of_lane(call);
@@ -301,7 +310,7 @@ Result<std::vector<ClauseFinding>> examine(as_op_id op, const ExamineOptions& op
   std::vector<ClauseFinding> findings;
   for (const Clause& clause : clauses()) {
     const bool page_ends = std::string_view(clause.id) == "page_ends";
-    findings.push_back(examiner.look(clause, page_ends ? ends : plain));
+    findings.push_back(examiner.look(of, clause, page_ends ? ends : plain));
   }
   return findings;
 }

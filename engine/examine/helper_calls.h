@@ -7,7 +7,8 @@
 
 namespace attnscope {
 
-// The smallest first, outputs not yet written; none for ops that there are no calls of.
-std::vector<OpCase> helper_calls(const CaseOp& op);
+// The smallest first, outputs not yet written; none for ops that there are no calls of. page_ends:
+// such that end at, before and behind the ends of pages; none where an op has no pages.
+std::vector<OpCase> helper_calls(const CaseOp& op, bool page_ends = false);
 
 }  // namespace attnscope

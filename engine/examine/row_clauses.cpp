@@ -65,6 +65,18 @@ std::vector<Variation> each_e4m3_cache(const OpCase& ordinary, const char* what,
   return out;
 }
 
+// Half of the rows of gather_rows, which are a list of no length of its own.
+bool gathers_fewer(OpCase& call) {
+  if (call.op.id != AS_OP_GATHER_ROWS) return false;
+  for (const char* name : {"slots", "out"}) {
+    StoredTensor& t = call.tensors.at(name);
+    const std::int64_t before = t.shape[0];
+    t.shape[0] = (before + 1) / 2;
+    t.bytes.resize(t.bytes.size() / to_size(before) * to_size(t.shape[0]));
+  }
+  return true;
+}
+
 }  // namespace
 
 std::vector<Variation> far_lse(const OpCase& ordinary) {
@@ -120,7 +132,7 @@ std::vector<Variation> far_lse(const OpCase& ordinary) {
 std::vector<Variation> unlisted_nan(const OpCase& ordinary) {
   std::vector<Variation> out;
   OpCase call = ordinary;
-  bool changed = false;
+  bool changed = gathers_fewer(call);
   for (const ListedRows& rows : listed_rows(call)) {
     for (std::int64_t t = 0; t < rows.tokens(); ++t) {
       if (rows.length(t) > 1) rows.length(t) = (rows.length(t) + 1) / 2;

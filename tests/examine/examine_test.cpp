@@ -7,19 +7,17 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "app/wiring/case_lane.h"
 #include "app/wiring/plugins.h"
 #include "app/wiring/wiring.h"
-#include "kernels/cpu/thread_pool.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/tensor_view.h"
+#include "tests/examine/verdicts.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -107,7 +105,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Careless{"HIGH_BLOCKS", "sparse_attention", "high_blocks", false},
                     Careless{"TIES", "indexer_topk", "ties", false},
                     Careless{"SCORES_BEHIND", "indexer_topk", "scores_behind", true},
-                    Careless{"NOTHING_WRITTEN", "compressor_state", "nothing_written", false}),
+                    Careless{"NOTHING_WRITTEN", "compressor_state", "nothing_written", false},
+                    Careless{"PADS_LEFT", "pad_rows", "poison", false}),
     [](const auto& tested) { return std::string(tested.param.fault); });
 
 // The kept case is the call that went wrong, with what should have come out.
@@ -150,24 +149,6 @@ std::int32_t looks_at_every_page(const void* params, const as_call* call, as_err
     }
   }
   return status;
-}
-
-// Verdicts of a function by clause; null: of the CPU lane.
-std::map<std::string, ClauseVerdict> verdicts_of(as_op_id id, as_op_fn function) {
-  const auto tolerances = Tolerances::load();
-  EXPECT_TRUE(tolerances);
-  const LaneRegistry registry = all_lanes();
-  const cpu::ThreadPool pool(2);
-  const CaseOp op = *find_case_op(id);
-  ExamineOptions options;
-  options.lane = {"tested", function != nullptr ? function : registry.find("cpu")->ops[id]};
-  options.run = case_options(registry, op, *tolerances, pool.handle());
-  options.reference = *find_case_lane(registry, "ref.sim", op);
-  const auto findings = examine(id, options);
-  EXPECT_TRUE(findings);
-  std::map<std::string, ClauseVerdict> out;
-  for (const ClauseFinding& f : *findings) out[f.clause->id] = f.verdict;
-  return out;
 }
 
 TEST_F(ExamineTest, PagesOfATableThatHoldNoRowAreNotLookedAt) {
@@ -214,9 +195,23 @@ TEST_F(ExamineTest, HelperOpsHaveCallsToo) {
   EXPECT_EQ(listed["ordinary"], ClauseVerdict::kKept);
   EXPECT_EQ(listed["behind_lens"], ClauseVerdict::kKept);
   EXPECT_EQ(listed["holes"], ClauseVerdict::kBroken);
-  // Of others it is said that there are none.
-  const Outcome helper = run({"plugin", "check", library("age_HELPER_OP"), "--op", "pad_rows"});
-  EXPECT_EQ(helper.code, 2) << helper.err;
+}
+
+// What it leaves alone does not come back from a process.
+TEST_F(ExamineTest, BlocksAreCopiedInThisProcess) {
+  const std::string careless = library("careless_NEGATIVE_TARGETS");
+  const Outcome apart = run({"plugin", "check", careless, "--op", "copy_blocks", "--json"});
+  EXPECT_EQ(apart.code, 0) << apart.err;
+  EXPECT_EQ(verdict(apart, "copy_blocks", "holes"), "not reached") << apart.out;
+  const std::string note = finding(apart, "copy_blocks", "holes").value("note", "");
+  EXPECT_NE(note.find("--in-process"), std::string::npos) << note;
+  const Outcome here = run({"plugin", "check", careless, "--op", "copy_blocks", "--json",
+                            "--in-process", "--keep", path("kept")});
+  EXPECT_EQ(here.code, 1) << here.err;
+  EXPECT_EQ(verdict(here, "copy_blocks", "ordinary"), "kept") << here.out;
+  EXPECT_EQ(verdict(here, "copy_blocks", "holes"), "broken") << here.out;
+  const std::string file = path("kept") + "/copy_blocks.holes.json";
+  EXPECT_EQ(run({"case", "run", file, "--lane", "cpu"}).code, 0);
 }
 
 // What a plugin says it cannot do is no broken promise; a crash is.

@@ -25,6 +25,8 @@
 #define UNLISTED_NAN 19
 #define SUBNORMALS 20
 #define HIGH_BLOCKS 21
+#define PADS_LEFT 22
+#define NEGATIVE_TARGETS 23
 
 /* ---- sparse_attention */
 
@@ -234,10 +236,55 @@ static int32_t save_state(const void* params, const as_call* call, as_error* err
   return AS_OK;
 }
 
+/* ---- helper ops */
+
+static int32_t pad(const void* params, const as_call* call, as_error* err) {
+  const as_pad_rows_params* p = (const as_pad_rows_params*)params;
+  int64_t r, c;
+  (void)call;
+  (void)err;
+  for (r = 0; r < p->rows.shape[0]; ++r) {
+    const int32_t* starts = (const int32_t*)p->starts.data + r * p->starts.stride[0];
+    const int64_t count = starts[p->starts.stride[0]] - starts[0];
+    int32_t* row = (int32_t*)p->rows.data + r * p->rows.stride[0];
+    for (c = 0; c < p->rows.shape[1]; ++c) {
+      if (c < count) {
+        row[c] = ((const int32_t*)p->values.data)[(starts[0] + c) * p->values.stride[0]];
+#if FAULT == PADS_LEFT
+      } else if (p->pad == -1) { /* memory has been set to -1 before, it thinks */
+#endif
+      } else {
+        row[c] = p->pad;
+      }
+    }
+  }
+  return AS_OK;
+}
+
+static int32_t copy_pairs(const void* params, const as_call* call, as_error* err) {
+  const as_copy_blocks_params* p = (const as_copy_blocks_params*)params;
+  int64_t n;
+  (void)call;
+  (void)err;
+  for (n = 0; n < p->pairs.shape[0]; ++n) {
+    const int64_t* pair = (const int64_t*)p->pairs.data + n * p->pairs.stride[0];
+    int64_t target = pair[p->pairs.stride[1]];
+#if FAULT == NEGATIVE_TARGETS
+    if (target < 0) target += p->to.shape[0]; /* counted from the end */
+#endif
+    if (pair[0] < 0 || target < 0) continue;
+    memcpy((char*)p->to.data + target * p->to.stride[0],
+           (const char*)p->from.data + pair[0] * p->from.stride[0], (size_t)p->from.shape[1]);
+  }
+  return AS_OK;
+}
+
 static const as_lane_op careless_ops[] = {
     AS_LANE_OP(AS_OP_SPARSE_ATTENTION, as_sparse_attention_params, careless_attention),
     AS_LANE_OP(AS_OP_INDEXER_TOPK, as_indexer_topk_params, select_best),
-    AS_LANE_OP(AS_OP_COMPRESSOR_STATE, as_compressor_state_params, save_state)};
+    AS_LANE_OP(AS_OP_COMPRESSOR_STATE, as_compressor_state_params, save_state),
+    AS_LANE_OP(AS_OP_PAD_ROWS, as_pad_rows_params, pad),
+    AS_LANE_OP(AS_OP_COPY_BLOCKS, as_copy_blocks_params, copy_pairs)};
 
 static const as_lane careless_lane = AS_LANE("careless", NULL, careless_ops);
 
