@@ -16,6 +16,7 @@ namespace {
 using Variations = std::vector<Variation>;
 
 constexpr std::int32_t kMostInt = std::numeric_limits<std::int32_t>::max();
+constexpr float kNoLse = std::numeric_limits<float>::infinity();
 
 std::span<std::int32_t> ints(OpCase& call, const char* tap) {
   return elements<std::int32_t>(call.tensors.at(tap));
@@ -74,6 +75,12 @@ bool set_all(std::span<std::int32_t> values, std::int32_t value) {
 
 bool set_all(std::span<std::int64_t> values, std::int64_t value) {
   return each_element<std::int64_t>(values, [&](std::size_t, std::int64_t) { return value; });
+}
+
+// A state that holds nothing, with NaN in its values.
+void empty_state(OpCase& call, const char* values, const char* lse, float empty) {
+  std::ranges::fill(elements<float>(call.tensors.at(lse)), empty);
+  std::ranges::fill(call.tensors.at(values).bytes, 0xff);
 }
 
 }  // namespace
@@ -209,6 +216,18 @@ Variations nothing_in_lists(const OpCase& ordinary) {
     });
   };
   switch (ordinary.op.id) {
+    case AS_OP_MERGE_STATES:
+      for (const float empty : {kNoLse, -kNoLse}) {
+        for (const bool both : {false, true}) {
+          try_edit(out, ordinary, fmt::format("LSE {:+} of {}", empty, both ? "both" : "a"),
+                   [&](OpCase& call) {
+                     empty_state(call, "a", "lse_a", empty);
+                     if (both) empty_state(call, "b", "lse_b", empty);
+                     return true;
+                   });
+        }
+      }
+      break;
     case AS_OP_GATHER_ROWS:
       try_edit(out, ordinary, "every slot -1",
                [](OpCase& call) { return set_all(longs(call, "slots"), std::int64_t{-1}); });

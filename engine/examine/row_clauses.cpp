@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "engine/examine/call_parts.h"
 #include "engine/examine/clause_makers.h"
@@ -47,6 +48,38 @@ bool put_last(StoredCache& cache, float value) {
     }
   }
   return !cache.slots.empty();
+}
+
+// The same of rows that have been gathered before.
+bool put_last_of_rows(OpCase& call, float value) {
+  const auto rows = call.tensors.find("rows");
+  if (call.op.id != AS_OP_WORKSPACE_ATTENTION || rows == call.tensors.end()) return false;
+  const std::size_t row = to_size(rows->second.shape[1]) * 2;
+  for (std::size_t at = row - 2; at < rows->second.bytes.size(); at += row) {
+    put_bf16(rows->second.bytes.data() + at, value);
+  }
+  return true;
+}
+
+// Fills those of them with NaN that no list names.
+bool poison_plain_rows(OpCase& call) {
+  const auto rows = call.tensors.find("rows");
+  if (call.op.id != AS_OP_WORKSPACE_ATTENTION || rows == call.tensors.end()) return false;
+  std::set<std::int64_t> named;
+  for (const ListedRows& listed : listed_rows(call)) {
+    for (std::int64_t t = 0; t < listed.tokens(); ++t) {
+      for (std::int64_t k = 0; k < listed.length(t); ++k) named.insert(listed.of(t)[to_size(k)]);
+    }
+  }
+  const std::int64_t count = rows->second.shape[0];
+  const std::size_t bytes = rows->second.bytes.size() / to_size(count);
+  bool poisoned = false;
+  for (std::int64_t n = 0; n < count; ++n) {
+    if (named.contains(n)) continue;
+    std::memset(rows->second.bytes.data() + to_size(n) * bytes, 0xff, bytes);
+    poisoned = true;
+  }
+  return poisoned;
 }
 
 template <class Edit>
@@ -114,6 +147,7 @@ std::vector<Variation> far_lse(const OpCase& ordinary) {
       if (!put_last(it->second, kOfKey)) return {};
       keys = true;
     }
+    keys = put_last_of_rows(call, kOfKey) || keys;
     if (!keys) return {};
     StoredTensor& queries = call.tensors["q"];
     const std::size_t row = to_size(queries.shape.back()) * 2;
@@ -142,7 +176,7 @@ std::vector<Variation> unlisted_nan(const OpCase& ordinary) {
   if (!changed) return out;
   auto laid_out = CaseCall::make(call);
   if (!laid_out) return out;
-  bool poisoned = false;
+  bool poisoned = poison_plain_rows(call);
   for (const as_tap_info& tap : call.op.taps) {
     if (tap.kind != AS_TAP_CACHE || tap.direction != AS_TAP_IN) continue;
     const auto it = call.caches.find(tap.name);

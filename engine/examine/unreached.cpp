@@ -39,7 +39,7 @@ std::string why_unreached(std::string_view clause, const CaseOp& op) {
     return tap.kind == AS_TAP_CACHE && tap.direction == AS_TAP_IN;
   });
   const bool has_cache = !RowAccess::of(op.id).empty();
-  if (clause == "page_ends") return "it knows no pages: its rows lie in plain tensors";
+  if (clause == "page_ends") return "no size of pages is known to it";
   if (is_one_of(clause, {"holes", "behind_lens", "duplicates", "nothing_listed"})) {
     return no_list(clause, op);
   }
@@ -72,7 +72,7 @@ std::string why_unreached(std::string_view clause, const CaseOp& op) {
     if (op.id == AS_OP_COPY_BLOCKS)
       return "one pair alone leaves the blocks of the others as they are";
     return op.helper ? "lists that it makes or is given run through all sequences"
-                     : "tokens of this op cannot be called one by one";
+                     : "its tokens lie along other axes, too: they cannot be called one by one";
   }
   if (clause == "large_numbers")
     return "it is given no ids and lengths, or bounds them by its tensors";

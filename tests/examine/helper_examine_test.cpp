@@ -120,6 +120,40 @@ void forgets_rows_of_pages(const Exchange& p) {
   }
 }
 
+// ---- states and gathered rows
+
+using Merge = as_merge_states_params;
+
+// 0 times NaN.
+void weighs_empty_states(const Merge& p) {
+  for (std::int64_t t = 0; t < p.a.shape[0]; ++t) {
+    if (std::isinf(*at<float>(p.lse_a, t, 0)) && *at<std::uint16_t>(p.a, t, 0) == 0xffff) {
+      *at<std::uint16_t>(p.out, t, 0) = 0xffff;
+    }
+  }
+}
+
+void leaves_lse_of_none_low(const Merge& p) {
+  if (p.lse.shape[0] == 0) return;
+  float& lse = *at<float>(p.lse, 0, 0);
+  if (lse == std::numeric_limits<float>::infinity()) lse = -lse;
+}
+
+using Workspace = as_workspace_attention_params;
+
+// What is not listed weighs 0, it thinks.
+void weighs_all_rows(const Workspace& p) {
+  for (std::int64_t n = 0; n < p.rows.shape[0] && p.lse.shape[0] > 0; ++n) {
+    if (*at<std::uint16_t>(p.rows, n, 0) == 0xffff) *at<float>(p.lse, 0, 0) = NAN;
+  }
+}
+
+void sums_exponentials(const Workspace& p) {
+  if (p.lse.shape[0] == 0) return;
+  float& lse = *at<float>(p.lse, 0, 0);
+  if (std::abs(lse) > 88.7f) lse = std::copysign(std::numeric_limits<float>::infinity(), lse);
+}
+
 // ---- codes
 
 using Turn = as_inverse_rope_quantise_params;
@@ -235,6 +269,14 @@ struct Forgetful {
 };
 
 const Forgetful kForgetful[] = {
+    {"weighs_empty_states", AS_OP_MERGE_STATES,
+     spoils<Merge, AS_OP_MERGE_STATES, weighs_empty_states>, "nothing_listed"},
+    {"leaves_lse_of_none_low", AS_OP_MERGE_STATES,
+     spoils<Merge, AS_OP_MERGE_STATES, leaves_lse_of_none_low>, "nothing_listed"},
+    {"weighs_all_rows", AS_OP_WORKSPACE_ATTENTION,
+     spoils<Workspace, AS_OP_WORKSPACE_ATTENTION, weighs_all_rows>, "unlisted_nan"},
+    {"sums_exponentials", AS_OP_WORKSPACE_ATTENTION,
+     spoils<Workspace, AS_OP_WORKSPACE_ATTENTION, sums_exponentials>, "far_lse"},
     {"gathers_row_0_for_none", AS_OP_GATHER_ROWS,
      misreads<Gather, std::int64_t, AS_OP_GATHER_ROWS, gathers_row_0_for_none>, "holes"},
     {"zeros_repeated_rows", AS_OP_GATHER_ROWS,
@@ -318,7 +360,14 @@ TEST_P(ReachedTest, TheCpuLaneKeepsWhatReachesIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     Ops, ReachedTest,
-    testing::Values(Reached{AS_OP_GATHER_ROWS,
+    testing::Values(Reached{AS_OP_MERGE_STATES,
+                            {"ordinary", "nothing_listed", "far_lse", "no_rows", "strides",
+                             "nan_neighbours", "alone", "twice"}},
+                    Reached{AS_OP_WORKSPACE_ATTENTION,
+                            {"ordinary", "holes", "behind_lens", "unlisted_nan", "duplicates",
+                             "nothing_listed", "large_logits", "far_lse", "sinks", "no_rows",
+                             "strides", "nan_neighbours", "alone", "twice"}},
+                    Reached{AS_OP_GATHER_ROWS,
                             {"ordinary", "page_ends", "holes", "unlisted_nan", "high_blocks",
                              "duplicates", "nothing_listed", "every_code", "subnormals",
                              "small_scales", "no_rows", "strides", "alone", "twice"}},
