@@ -235,7 +235,8 @@ class Examiner {
 
   Shown alone(const OpCase& call) {
     Shown shown;
-    const std::int64_t tokens = tokens_apart(call);
+    // Of packed sequences a token alone is none of its sequence.
+    const std::int64_t tokens = call.tensors.contains("cu_seqlens") ? 0 : tokens_apart(call);
     if (tokens < 2) {
       shown.unreachable = tokens == 1 ? "it has one token" : why_unreached("alone", call.op);
       return shown;

@@ -27,6 +27,9 @@ std::string no_list(std::string_view clause, const CaseOp& op) {
       return clause == "behind_lens" ? "its lists have no lengths: -1 alone is no entry"
                                      : "-1 in its lists is tried by nothing_written";
     default:
+      if (std::ranges::any_of(RowAccess::of(op.id), RowAccess::by_table)) {
+        return "its rows are found through a block table, and not listed";
+      }
       return "it is given no list of rows: all that its tensors hold counts";
   }
 }
@@ -53,8 +56,9 @@ std::string why_unreached(std::string_view clause, const CaseOp& op) {
   }
   if (is_one_of(clause, {"large_logits", "far_lse"})) {
     if (op.id == AS_OP_MERGE_STATES) return "its LSEs are inputs, which far_lse tries";
-    return info->role == AS_ROLE_ATTENTION ? "its rows have no format that logits can be set in"
-                                           : "it attends to nothing, and has no logits";
+    return info->role == AS_ROLE_ATTENTION
+               ? "logits are set in caches of bf16 rows, and it reads none"
+               : "it attends to nothing, and has no logits";
   }
   if (clause == "sinks") return "it has no sinks";
   if (is_one_of(clause, {"every_code", "subnormals", "small_scales"})) {
@@ -67,7 +71,14 @@ std::string why_unreached(std::string_view clause, const CaseOp& op) {
   if (is_one_of(clause, {"ties", "scores_behind"})) return "it selects nothing by its score";
   if (clause == "nothing_written") return "no slot says where its results are written";
   if (clause == "strides") return "each of its tensors has one dimension";
-  if (clause == "nan_neighbours") return "tokens of its calls have no floats of their own";
+  if (clause == "nan_neighbours") {
+    const bool floats = std::ranges::any_of(op.taps, [&](const as_tap_info& tap) {
+      return tap.direction == AS_TAP_IN && by_row(op, tap) &&
+             is_one_of(tap.dtype, {"bf16", "f32", "bf16|f32"});
+    });
+    return floats ? "its tokens cannot be called one by one"
+                  : "tokens of its calls have no floats of their own";
+  }
   if (clause == "alone") {
     if (op.id == AS_OP_COPY_BLOCKS)
       return "one pair alone leaves the blocks of the others as they are";
