@@ -240,7 +240,8 @@ Variations nothing_in_lists(const OpCase& ordinary) {
       first("no token of sequence 0", "query_lens");
       all("no token at all", "query_lens", 0);
       try_edit(out, ordinary, "no token and none before", [](OpCase& call) {
-        return set_all(ints(call, "query_lens"), 0) | set_all(ints(call, "computed"), 0);
+        const bool first_changed = set_all(ints(call, "query_lens"), 0);
+        return set_all(ints(call, "computed"), 0) || first_changed;
       });
       break;
     case AS_OP_PAGE_INDICES:
@@ -258,7 +259,8 @@ Variations nothing_in_lists(const OpCase& ordinary) {
     case AS_OP_EXCHANGE_ROWS:
       all("no row in the pool", "places", -1);
       try_edit(out, ordinary, "nothing selected", [](OpCase& call) {
-        return set_all(ints(call, "places"), -1) | set_all(ints(call, "selected"), -1);
+        const bool first_changed = set_all(ints(call, "places"), -1);
+        return set_all(ints(call, "selected"), -1) || first_changed;
       });
       break;
     case AS_OP_CROSS_BATCH:
