@@ -83,8 +83,11 @@ class WindowPanel : public Panel {
   void draw_mask() {
     if (!mask_.why_empty.empty()) return;
     dim(mask_.sentence);
-    const float room = std::max(ImGui::GetContentRegionAvail().y - px(130), px(24));
-    const float side = std::clamp(room / static_cast<float>(mask_.blocks), px(2), px(7));
+    const ImVec2 left = ImGui::GetContentRegionAvail();
+    const float room = std::max(left.y - px(130), px(56));
+    const float widest = left.x / (2 * static_cast<float>(mask_.across));
+    const float side =
+        std::clamp(std::min(room / static_cast<float>(mask_.blocks), widest), px(2), px(14));
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const auto across = static_cast<float>(mask_.across), blocks = static_cast<float>(mask_.blocks);
     // A tile has twice as many keys as queries.
