@@ -17,6 +17,11 @@ set(attnscope_flags -Wall -Wextra -Wshadow -ffp-contract=off)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND attnscope_flags -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
 endif()
+set(attnscope_cxx_flags -Wnon-virtual-dtor -Woverloaded-virtual)
+# g++ 13 and later take what a function returns for a part of its argument, whatever it is.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+  list(APPEND attnscope_cxx_flags -Wno-dangling-reference)
+endif()
 # g++ goes through its memory again and again from 128 MB on, which takes a tenth of the time of a
 # batch. With 2 GB a core it may let that be until there is a gigabyte; what it makes is the same.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -50,7 +55,7 @@ endif()
 # Not for nvcc, which has flags of its own (kernels/cuda).
 target_compile_options(attnscope_options INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${attnscope_flags}>"
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual>")
+  "$<$<COMPILE_LANGUAGE:CXX>:${attnscope_cxx_flags}>")
 
 # A library of one layer, or with OBJECT a part of one that has compiler flags of its own. UNITY:
 # with ATTNSCOPE_UNITY its sources are compiled in batches, since most of the time of each goes into
