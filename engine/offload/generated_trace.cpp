@@ -138,7 +138,7 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
       step.step = s;
       step.tokens = options.batch;
       LayerSelection& out = step.layers.emplace_back();
-      if (s == 0) out.warm = std::move(warm);
+      if (s == 0) out.warm.swap(warm);
       for (std::int64_t r = 0; r < options.batch; ++r) {
         const std::int64_t position = options.context + s;
         const auto& rows = requests[static_cast<std::size_t>(r)].select(position);

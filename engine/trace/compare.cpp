@@ -185,7 +185,7 @@ class DifferenceCounts {
     for (int bin = 0; bin < DifferenceBins::kBins; ++bin) {
       seen += static_cast<double>(counts_[static_cast<std::size_t>(bin)]);
       if (seen < wanted) continue;
-      const auto edge = static_cast<std::uint64_t>(bin + 1 + DifferenceBins::kFirst);
+      const auto edge = static_cast<std::uint64_t>(bin) + 1 + DifferenceBins::kFirst;
       return std::bit_cast<double>(edge << 49);
     }
     return kInfinity;

@@ -47,9 +47,10 @@ Lane make_lane() {
 #define AS_ENTRY(id, number, params, function) lane.ops[id] = entry<id, params, function>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
-// NOLINTNEXTLINE(bugprone-macro-parentheses): names of a type and of a function
+// NOLINTBEGIN(bugprone-macro-parentheses): names of a type and of a function
 #define AS_ENTRY(id, number, params, function) \
   lane.ops[id] = entry<id, params, checked<params, function>>;
+  // NOLINTEND(bugprone-macro-parentheses)
   AS_FOR_EACH_HELPER(AS_ENTRY)
 #undef AS_ENTRY
   return lane;

@@ -79,6 +79,7 @@ class InputsOfV4 : public InputMaker {
     constexpr std::int32_t kMultiprocessors = 24;
     auto& p = init<as_attention_plan_params>();
     std::vector<std::int32_t> window;
+    window.reserve(positions.size());
     for (const std::int64_t position : positions) {
       window.push_back(static_cast<std::int32_t>(std::min<std::int64_t>(position + 1, kWindow)));
     }

@@ -21,7 +21,7 @@ class EssCli : public CliTest {
     return json::parse(done.out, nullptr, false);
   }
   std::string recorded(const std::string& scenario, std::vector<std::string> more) const {
-    const std::string capture = path(scenario + ".acap");
+    std::string capture = path(scenario + ".acap");
     std::vector<std::string> words{"record",  scenario, "--references", "none",
                                    "--force", "-o",     capture};
     words.insert(words.end(), more.begin(), more.end());
