@@ -75,11 +75,6 @@ Result<GuiltyToken> of_scenario(const LookAt& at, const TokenChoice& token) {
   for (const ScenarioRequest& request : scenario->requests) names.push_back(request.name);
   auto request = request_by_name(token.request, names);
   if (!request) return request.error();
-  SessionOptions options;
-  options.references = References::kSim;
-  options.lanes = at.lanes;
-  options.threads = at.threads;
-  options.rewind_every = 0;
   TraceOptions kept;
   kept.budget_bytes = 0;
   kept.all_rows = true;
@@ -87,7 +82,7 @@ Result<GuiltyToken> of_scenario(const LookAt& at, const TokenChoice& token) {
   kept.attention = false;
   TraceRecorder recorder(kept);
   const LaneRegistry registry = all_lanes();
-  auto session = Session::create(*scenario, registry, options);
+  auto session = Session::create(*scenario, registry, session_options(at));
   if (!session) return session.error();
   (*session)->set_observer(&recorder);
   GuiltyToken out{TokenBlame(*request, token.position), *request, {}, {}};

@@ -26,6 +26,15 @@ Result<Scenario> scenario_of(const LookAt& at) {
   return scenario_with_profile(at.scenario, at.profile, at.model);
 }
 
+SessionOptions session_options(const LookAt& at) {
+  SessionOptions options;
+  options.references = References::kSim;
+  options.lanes = at.lanes;
+  options.threads = at.threads;
+  options.rewind_every = 0;
+  return options;
+}
+
 Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,
                                             const std::function<void(const Session&)>& after_op) {
   if (is_capture_folder(at.scenario)) {
@@ -35,12 +44,7 @@ Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place
   }
   auto scenario = scenario_of(at);
   if (!scenario) return scenario.error();
-  SessionOptions options;
-  options.references = References::kSim;
-  options.lanes = at.lanes;
-  options.threads = at.threads;
-  options.rewind_every = 0;
-  return run_to_op(*scenario, all_lanes(), options, place, [&](Session& s) {
+  return run_to_op(*scenario, all_lanes(), session_options(at), place, [&](Session& s) {
     if (after_op) after_op(s);
     return true;
   });

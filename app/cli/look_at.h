@@ -26,5 +26,7 @@ Result<Scenario> scenario_with_profile(const std::string& name, const std::strin
                                        const ModelChoice& model = {});
 // The scenario with the command's profile.
 Result<Scenario> scenario_of(const LookAt& at);
+// With the command's lanes and threads beside ref.sim; nothing goes back.
+SessionOptions session_options(const LookAt& at);
 
 }  // namespace attnscope
