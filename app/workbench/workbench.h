@@ -222,6 +222,7 @@ class Workbench {
       const char* what,
       std::function<std::function<void()>(const std::function<bool(double)>& progress)> work);
   LanesFrom lanes_from() const;
+  SessionOptions options_beside() const;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -149,6 +149,14 @@ LanesFrom Workbench::lanes_from() const {
   return {*impl_->changed_at, planted_lanes()};
 }
 
+// Of a session beside the one that is shown.
+SessionOptions Workbench::options_beside() const {
+  SessionOptions options;
+  options.lanes = setup_.lanes;
+  options.threads = impl_->options.threads;
+  return options;
+}
+
 Result<void> Workbench::ask_what_if() {
   if (capture_) return usage_error("a capture runs nothing", "open its scenario");
   if (cursor_.step < 0) return usage_error("no op has run yet", "run a step first");
@@ -157,12 +165,9 @@ Result<void> Workbench::ask_what_if() {
     return bad_input("tables and lists are integers: there is nothing to change in them",
                      "go to an op of a layer, or of the head");
   }
-  SessionOptions options;
-  options.lanes = setup_.lanes;
-  options.threads = impl_->options.threads;
   return ask_beside(
       "a what-if is being computed",
-      [this, options = std::move(options), later = lanes_from(), place = cursor_,
+      [this, options = options_beside(), later = lanes_from(), place = cursor_,
        scenario = setup_.scenario, registry = impl_->registry](
           const std::function<bool(double)>& progress) -> std::function<void()> {
         auto found = what_if_of(scenario, registry, options, later, place, progress);
@@ -182,13 +187,10 @@ Result<void> Workbench::ask_causes() {
         fmt::format("{} is carried out by the engine itself", as_op_find(cursor_.op)->name),
         "go to an op that a lane carries out");
   }
-  SessionOptions options;
-  options.lanes = setup_.lanes;
-  options.threads = impl_->options.threads;
   return ask_beside(
       "known mistakes are being tried",
-      [this, options = std::move(options), later = lanes_from(), place = cursor_,
-       capture = capture_, scenario = setup_.scenario, registry = impl_->registry](
+      [this, options = options_beside(), later = lanes_from(), place = cursor_, capture = capture_,
+       scenario = setup_.scenario, registry = impl_->registry](
           const std::function<bool(double)>& progress) -> std::function<void()> {
         auto found = capture
                          ? causes_in_capture(*capture, registry, place, options.threads)
