@@ -1,11 +1,15 @@
 // Parts of a kept call, by what the op table says of its taps.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "engine/opcase/op_case.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 
@@ -32,6 +36,19 @@ inline StoredTensor* tensor_of(OpCase& call, const as_tap_info& tap) {
 template <class T>
 std::span<T> elements(StoredTensor& tensor) {
   return {reinterpret_cast<T*>(tensor.bytes.data()), tensor.bytes.size() / sizeof(T)};
+}
+
+// Where a stored row of a cache has its elements.
+inline as_row_layout single_row(const StoredCache& cache) {
+  return as_row_layout_of(cache.record, cache.width, std::max(cache.heads, 1), 1);
+}
+// put(code, i) for every code of e4m3 of a row, i counted along its width.
+template <class Put>
+void each_e4m3_code(const as_row_layout& one, std::uint8_t* row, const Put& put) {
+  for (std::int64_t i = 0; i < one.width; ++i) {
+    const as_element_place e = as_element_at(&one, 0, 0, i);
+    if (e.code == AS_CODE_E4M3) put(row[e.at], i);
+  }
 }
 
 // A list of rows, its lengths and the cache that its slots lie in.

@@ -156,25 +156,21 @@ Variations sinks(const OpCase& ordinary) {
 
 // Codes of rows: all 254 numbers of e4m3 in turn, scales from the smallest up.
 void put_codes(StoredCache& cache) {
-  const as_row_layout one =
-      as_row_layout_of(cache.record, cache.width, std::max(cache.heads, 1), 1);
+  const as_row_layout one = single_row(cache);
   std::uint8_t code = 0;
   for (std::size_t r = 0; r < cache.slots.size(); ++r) {
     std::uint8_t* row = cache.rows.data() + r * to_size(cache.row_bytes());
-    for (std::int64_t i = 0; i < one.width; ++i) {
-      const as_element_place e = as_element_at(&one, 0, 0, i);
-      if (e.code != AS_CODE_E4M3) continue;
+    each_e4m3_code(one, row, [&code](std::uint8_t& at, std::int64_t) {
       while ((++code & 0x7f) == 0x7f) {
       }
-      row[e.at] = code;
-    }
+      at = code;
+    });
   }
 }
 
 bool has_codes(const StoredCache& cache) {
   if (cache.slots.empty()) return false;
-  const as_row_layout one =
-      as_row_layout_of(cache.record, cache.width, std::max(cache.heads, 1), 1);
+  const as_row_layout one = single_row(cache);
   return as_element_at(&one, 0, 0, 0).code == AS_CODE_E4M3;
 }
 
@@ -202,8 +198,7 @@ Variations every_code(const OpCase& ordinary) {
 // A scale byte of 0 is 2^-127, which is subnormal in fp32.
 Variations small_scales(const OpCase& ordinary) {
   return each_read_cache(ordinary, "scales of 2^-127 to 2^-120", [](StoredCache& cache) {
-    const as_row_layout one =
-        as_row_layout_of(cache.record, cache.width, std::max(cache.heads, 1), 1);
+    const as_row_layout one = single_row(cache);
     bool changed = false;
     for (std::int32_t i = 0; i < one.format->num_parts; ++i) {
       if (one.format->parts[i].scale != AS_CODE_UE8M0) continue;

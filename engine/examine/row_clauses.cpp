@@ -17,10 +17,6 @@
 namespace attnscope {
 namespace {
 
-as_row_layout single_row(const StoredCache& cache) {
-  return as_row_layout_of(cache.record, cache.width, std::max(cache.heads, 1), 1);
-}
-
 void put_bf16(std::uint8_t* to, float value) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -202,25 +198,24 @@ std::vector<Variation> unlisted_nan(const OpCase& ordinary) {
 }
 
 std::vector<Variation> subnormal_codes(const OpCase& ordinary) {
-  return each_e4m3_cache(
-      ordinary, "subnormal codes alone", [](StoredCache& cache, const as_row_layout& one) {
-        std::uint8_t code = 0;
-        for (std::size_t r = 0; r < cache.slots.size(); ++r) {
-          std::uint8_t* row = cache.rows.data() + r * to_size(cache.row_bytes());
-          for (std::int64_t i = 0; i < one.width; ++i) {
-            const as_element_place e = as_element_at(&one, 0, 0, i);
-            if (e.code != AS_CODE_E4M3) continue;
-            code = static_cast<std::uint8_t>(code % 7 + 1);
-            row[e.at] = static_cast<std::uint8_t>(code | (i % 2 == 0 ? 0x80 : 0));
-          }
-          // Scales that bring them to the size of other values.
-          for (std::int32_t i = 0; i < one.format->num_parts; ++i) {
-            if (one.format->parts[i].scale != AS_CODE_UE8M0) continue;
-            const as_part_span part = as_part_in_row(&one, 0, i);
-            for (std::int64_t k = 0; k < part.num_scales; ++k) row[part.scales + k] = 127 + 8;
-          }
-        }
-      });
+  return each_e4m3_cache(ordinary, "subnormal codes alone",
+                         [](StoredCache& cache, const as_row_layout& one) {
+                           std::uint8_t code = 0;
+                           for (std::size_t r = 0; r < cache.slots.size(); ++r) {
+                             std::uint8_t* row = cache.rows.data() + r * to_size(cache.row_bytes());
+                             each_e4m3_code(one, row, [&code](std::uint8_t& at, std::int64_t i) {
+                               code = static_cast<std::uint8_t>(code % 7 + 1);
+                               at = static_cast<std::uint8_t>(code | (i % 2 == 0 ? 0x80 : 0));
+                             });
+                             // Scales that bring them to the size of other values.
+                             for (std::int32_t i = 0; i < one.format->num_parts; ++i) {
+                               if (one.format->parts[i].scale != AS_CODE_UE8M0) continue;
+                               const as_part_span part = as_part_in_row(&one, 0, i);
+                               for (std::int64_t k = 0; k < part.num_scales; ++k)
+                                 row[part.scales + k] = 127 + 8;
+                             }
+                           }
+                         });
 }
 
 }  // namespace attnscope
