@@ -70,6 +70,7 @@ class TimelinePanel : public Panel {
   void draw_bars(float y, float height);
   void draw_axis(const Ui& ui, float y, float height);
   void draw_stops(const Ui& ui, float bottom);
+  void look_at_stops(const Workbench& bench);
   void draw_labels(const Ui& ui);
   void draw_cursor(const Ui& ui, float bottom);
   void draw_legend(float y, float height);
@@ -100,7 +101,9 @@ class TimelinePanel : public Panel {
   std::uint64_t sentence_version_ = 0;
   std::size_t sentence_faults_ = 0;  // that it speaks of
   std::int64_t shown_step_ = -1;     // the cursor's, brought into view when it moves
-  std::vector<std::int64_t> stops_;  // steps of which a stop holds
+  std::vector<ScenarioStop> stops_;  // what holds_ was found with
+  std::vector<std::shared_ptr<const StepSummary>> looked_at_;
+  std::vector<bool> holds_;  // by step that was looked at
   std::uint64_t stops_version_ = 0;
 
   // Of the frame.
@@ -539,23 +542,39 @@ void TimelinePanel::draw_axis(const Ui& ui, float y, float height) {
   list_->PopClipRect();
 }
 
+// Steps that were there are not looked at again, however many there are.
+void TimelinePanel::look_at_stops(const Workbench& bench) {
+  const auto& steps = bench.snapshot()->steps;
+  auto stops = bench.scenario_stops();
+  std::size_t known = 0;
+  if (stops == stops_) {
+    while (known < steps.size() && known < looked_at_.size() && steps[known] == looked_at_[known]) {
+      ++known;
+    }
+  }
+  stops_ = std::move(stops);
+  looked_at_.resize(known);
+  holds_.resize(known);
+  for (std::size_t i = known; i < steps.size(); ++i) {
+    looked_at_.push_back(steps[i]);
+    holds_.push_back(std::ranges::any_of(bench.stops(), [&](const Workbench::Stop& stop) {
+      return stop.on && !stop.condition.needs_trace() &&
+             stop.condition.find(*bench.snapshot()->info, *steps[i], nullptr);
+    }));
+  }
+}
+
 // A mark below each step of which a stop holds; those that look at values are left out, as it would
 // take a while to look at them in all steps.
 void TimelinePanel::draw_stops(const Ui& ui, float bottom) {
   if (stops_version_ != ui.bench.version()) {
     stops_version_ = ui.bench.version();
-    stops_.clear();
-    for (const auto& step : ui.bench.snapshot()->steps) {
-      const bool holds = std::ranges::any_of(ui.bench.stops(), [&](const Workbench::Stop& stop) {
-        return stop.on && !stop.condition.needs_trace() &&
-               stop.condition.find(*ui.bench.snapshot()->info, *step, nullptr);
-      });
-      if (holds) stops_.push_back(step->step);
-    }
+    look_at_stops(ui.bench);
   }
   const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(4);
-  for (const std::int64_t step : stops_) {
-    const float x = x_of(step) + half;
+  for (std::size_t i = 0; i < looked_at_.size(); ++i) {
+    if (!holds_[i]) continue;
+    const float x = x_of(looked_at_[i]->step) + half;
     if (x < left_ || x > right_) continue;
     list_->AddTriangleFilled({x, bottom - size}, {x + size, bottom}, {x - size, bottom},
                              theme().warn);
