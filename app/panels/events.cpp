@@ -273,6 +273,7 @@ void EventsPanel::draw_stops(Ui& ui) {
   ImGui::SameLine(0, px(4));
   command_button(ui, "run.to_stop", fmt::format("{} Run on", icon::kFastForward).c_str());
   ImGui::SameLine(0, px(8));
+  if (ImGui::GetContentRegionAvail().x < px(140)) ImGui::NewLine();  // a condition has some words
   ImGui::SetNextItemWidth(-1);
   const bool added = text_input("##stop", typed_, "wrong of sparse_attention",
                                 ImGuiInputTextFlags_EnterReturnsTrue);
