@@ -127,15 +127,15 @@ __device__ __forceinline__ void again_in_float(const Block<Rows>& block, const L
 }
 
 // What a warpgroup does for the block's tiles. Whether its result is of no use.
-template <bool exact, int group, class Rows>
+template <bool exact, bool together, int group, class Rows>
 __device__ __forceinline__ bool attend(const as_sparse_attention_params& p, const Sources& sources,
                                        const Parts& parts, Shared<Rows>& shared, float scale) {
   Block<Rows> block(p, parts, shared, exact ? scale : scale * (1.0f / (1 << kRowBits)));
   const Lists lists = block.find_tiles();
   if constexpr (group >= 2) {
-    const bool misfit =
-        Gather<exact, group - 2, Rows>(lists, sources, static_cast<int>(threadIdx.x) % kGroup)
-            .tiles(shared, block.begin, block.end);
+    const bool misfit = Gather<exact, group - 2, Rows, !together>(
+                            lists, sources, static_cast<int>(threadIdx.x) % kGroup)
+                            .tiles(shared, block.begin, block.end);
     barrier_wait(kReady + group - 2, 32 + kGroup);
     return misfit;
   } else if constexpr (group == 0) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void attend_part(const as_sparse_attention_params& p,
                                             const Sources& sources, const Parts& parts,
                                             Shared<Rows>& shared, float scale, bool misfit) {
   if constexpr (group >= 2) {
-    any_of_block(shared, attend<false, group>(p, sources, parts, shared, scale));
+    any_of_block(shared, attend<false, true, group>(p, sources, parts, shared, scale));
     return;
   }
   Block<Rows> block(p, parts, shared, scale * (1.0f / (1 << kRowBits)));
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       static_assert(!exact);
       attend_part<which>(p, sources, parts, shared, scale, misfit);
     } else {
-      misfit = attend<exact, which>(p, sources, parts, shared, scale) || misfit;
+      misfit = attend<exact, false, which>(p, sources, parts, shared, scale) || misfit;
     }
   };
   if (group == 0) {

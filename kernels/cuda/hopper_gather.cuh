@@ -68,8 +68,9 @@ __device__ __forceinline__ void prefetch(const unsigned char* address) {
 }
 
 // One warpgroup's half of every tile: dims 0 to 255, or 256 to 511; the bf16 dims of a record are
-// among the latter, those of absorbed MLA are shared. A thread has two rows.
-template <bool exact, int half, class Rows>
+// among the latter, those of absorbed MLA are shared. A thread has two rows. `slots_first`: slots
+// are asked for before rows; in blocks of a cluster that is slower.
+template <bool exact, int half, class Rows, bool slots_first>
 class Gather {
  public:
   __device__ __forceinline__ Gather(const Lists& lists, const Sources& sources, int thread)
@@ -83,6 +84,7 @@ class Gather {
     const std::uint32_t first = panel_offset<kTile>(row_, half * 32 + 2 * lane_);
     const std::uint32_t last =
         panel_offset<kTile>(row_, kMla ? 64 + other() : 56 + lane_ + 4 * (row_ & 1));
+    if (slots_first && half == 1) fetch_lists(begin + 2, end);
     // Slots of the next tile and of the one after it, which is on its way into the L2.
     int next[kRows], ahead[kRows];
     std::uint32_t masks[kRows];
@@ -131,6 +133,13 @@ class Gather {
       publish_shared();
       barrier_arrive(kFull + 2 * half + buffer, kPartners);
       if (t + 1 >= end) break;
+      // Slots before rows: the compiler has all loads of a turn of the loop wait for one another,
+      // and one that is made behind them is waited for in full.
+      int then[kRows] = {};
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (slots_first) then[r] = slot(half == 0 ? t + 3 : t + 2, r, end);
+      }
 #pragma unroll
       for (int r = 0; r < kRows; ++r) load(r, find(t + 1, next[r]));
 #pragma unroll
@@ -139,9 +148,9 @@ class Gather {
         if (half == 0) {
           fetch(t + 2, ahead[r]);
           next[r] = ahead[r];
-          ahead[r] = slot(t + 3, r, end);
+          ahead[r] = slots_first ? then[r] : slot(t + 3, r, end);
         } else {
-          next[r] = slot(t + 2, r, end);
+          next[r] = slots_first ? then[r] : slot(t + 2, r, end);
         }
       }
     }
@@ -164,6 +173,21 @@ class Gather {
     const std::int32_t* from = extra ? lists_.slots[1] : lists_.slots[0];
     const int len = extra ? lists_.lens[1] : lists_.lens[0];
     return tile < end && column < len ? __ldg(from + column) : -1;
+  }
+
+  // The slots of tiles `from` to end - 1 into the L2, a line of 32 a thread.
+  __device__ __forceinline__ void fetch_lists(int from, int end) const {
+    constexpr int kLine = 32, kLines = kTile / kLine;
+#pragma unroll 1
+    for (int line = kLines * from + static_cast<int>(threadIdx.x % kGroup); line < kLines * end;
+         line += kGroup) {
+      const bool extra = line >= kLines * lists_.tiles[0];
+      const int column = kLine * (extra ? line - kLines * lists_.tiles[0] : line);
+      if (column < (extra ? lists_.lens[1] : lists_.lens[0])) {
+        const std::int32_t* list = extra ? lists_.slots[1] : lists_.slots[0];
+        prefetch(reinterpret_cast<const unsigned char*>(list + column));
+      }
+    }
   }
 
   // The chunk of a row's bf16 dims that is this thread's, in absorbed MLA.
