@@ -52,9 +52,13 @@ void schedule(const as_schedule_params& p, const Precision&) {
   }
   std::vector<bool> gone(static_cast<std::size_t>(requests), false);
   std::int64_t budget = p.token_budget;
+  const auto at_once = [&](std::int64_t tokens) {
+    const std::int64_t n = std::min(tokens, budget);
+    return p.longest_chunk > 0 ? std::min<std::int64_t>(n, p.longest_chunk) : n;
+  };
   for (std::int64_t r = 0; r < requests && budget > 0; ++r) {
     if (running.get(r) == 0 || gone[static_cast<std::size_t>(r)]) continue;
-    const std::int64_t n = std::min(num_tokens.get(r) - num_before.get(r), budget);
+    const std::int64_t n = at_once(num_tokens.get(r) - num_before.get(r));
     for (std::int64_t victim = 0; victim < requests; ++victim) {
       if (lost_to.get(victim) != r) continue;
       gone[static_cast<std::size_t>(victim)] = true;
@@ -71,7 +75,7 @@ void schedule(const as_schedule_params& p, const Precision&) {
     // The last token is computed in any case: its logits are what the request is for.
     const std::int64_t most = std::min(matching.get(r), num_tokens.get(r) - 1);
     num_computed.set(most / step * step, r);
-    const std::int64_t n = std::min(num_tokens.get(r) - num_computed.get(r), budget);
+    const std::int64_t n = at_once(num_tokens.get(r) - num_computed.get(r));
     num_scheduled_tokens.set(n, r);
     budget -= n;
   }

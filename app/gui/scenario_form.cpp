@@ -242,7 +242,8 @@ void ScenarioForm::draw_serving() {
   pick("serving.policy", kPolicyLabels, kPolicies, &ScenarioFile::policy);
   file_row("more",
            "Other keys of the scenario's \"serving\" as JSON: scheduler_block_size, "
-           "hash_block_size, retention, reserve_full_sequence, watermark, switches.",
+           "hash_block_size, retention, reserve_full_sequence, watermark, adaptive_chunks, "
+           "switches.",
            "serving", &ScenarioFile::serving, "{}");
   ImGui::EndTable();
 }

@@ -18,25 +18,30 @@ nlohmann::ordered_json workload_json(const Workload& w, const WorkloadResult& r)
   for (const auto& [step, digest] : r.checkpoints) {
     checkpoints[std::to_string(step)] = digest_text(digest);
   }
-  return {{"name", w.name},
-          {"profile", cache_profile_name(w.profile)},
-          {"steps", r.steps},
-          {"final_digest", digest_text(r.final_digest)},
-          {"queue_digest", digest_text(r.queue_digest)},
-          {"hit_tokens", r.hit_tokens},
-          {"lookups", r.lookups},
-          {"alloc_none", r.failed_allocations},
-          {"preemptions", r.preemptions},
-          {"evictions", r.evictions},
-          {"aborted", r.aborted},
-          {"scheduled_tokens", r.scheduled_tokens},
-          {"recomputed_tokens", r.recomputed_tokens},
-          {"complete", r.complete},
-          {"min_free", r.min_free},
-          {"max_hash_entries", r.max_keys},
-          {"common_prefix_steps", r.common_steps},
-          {"max_common_prefix_blocks", r.most_common},
-          {"checkpoints", checkpoints}};
+  nlohmann::ordered_json out = {{"name", w.name},
+                                {"profile", cache_profile_name(w.profile)},
+                                {"steps", r.steps},
+                                {"final_digest", digest_text(r.final_digest)},
+                                {"queue_digest", digest_text(r.queue_digest)},
+                                {"hit_tokens", r.hit_tokens},
+                                {"lookups", r.lookups},
+                                {"alloc_none", r.failed_allocations},
+                                {"preemptions", r.preemptions},
+                                {"evictions", r.evictions},
+                                {"aborted", r.aborted},
+                                {"scheduled_tokens", r.scheduled_tokens},
+                                {"recomputed_tokens", r.recomputed_tokens},
+                                {"complete", r.complete},
+                                {"min_free", r.min_free},
+                                {"max_hash_entries", r.max_keys},
+                                {"common_prefix_steps", r.common_steps},
+                                {"max_common_prefix_blocks", r.most_common},
+                                {"checkpoints", checkpoints}};
+  if (w.options.chunks.on()) {
+    out["min_chunk"] = r.least_chunk;
+    out["max_chunk"] = r.most_chunk;
+  }
+  return out;
 }
 
 std::string workload_text(const Workload& w, const WorkloadResult& r) {
@@ -61,6 +66,9 @@ std::string workload_text(const Workload& w, const WorkloadResult& r) {
   line("most hash entries", r.max_keys);
   line("common prefix steps", r.common_steps);
   line("most common blocks", r.most_common);
+  if (w.options.chunks.on()) {
+    line("chunks allowed", fmt::format("{} to {}", r.least_chunk, r.most_chunk));
+  }
   if (r.checkpoints.empty()) return out;
   out += "\nrunning digest after step\n";
   for (const auto& [step, digest] : r.checkpoints)

@@ -5,8 +5,9 @@
 namespace attnscope {
 
 const char* cache_event_name(CacheEventKind kind) {
-  constexpr std::array kNames = {"allocate", "touch", "free",  "unhash",  "cache",  "hit",
-                                 "miss",     "drop",  "admit", "preempt", "finish", "abort"};
+  constexpr std::array kNames = {"allocate", "touch", "free",    "unhash", "cache", "hit",  "miss",
+                                 "drop",     "admit", "preempt", "finish", "abort", "chunk"};
+  static_assert(kNames.size() == kCacheEventKinds);
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -14,6 +15,7 @@ const char* cache_reason_name(CacheReason reason) {
   constexpr std::array kNames = {"none",   "grow",       "external",   "adopt",        "window",
                                  "finish", "preempt",    "abort",      "reuse",        "evict_call",
                                  "reset",  "full_block", "prompt_end", "out_of_blocks"};
+  static_assert(kNames.size() == kCacheReasons);
   return kNames[static_cast<std::size_t>(reason)];
 }
 

@@ -19,7 +19,9 @@ enum class CacheEventKind {
   kPreempt,   // a running request lost its blocks
   kFinish,
   kAbort,
+  kChunk,  // how long chunks of prefill may be in a step
 };
+inline constexpr int kCacheEventKinds = static_cast<int>(CacheEventKind::kChunk) + 1;
 const char* cache_event_name(CacheEventKind kind);
 
 enum class CacheReason {
@@ -38,6 +40,7 @@ enum class CacheReason {
   kPromptEnd,  // the prompt ends inside the block
   kOutOfBlocks,
 };
+inline constexpr int kCacheReasons = static_cast<int>(CacheReason::kOutOfBlocks) + 1;
 const char* cache_reason_name(CacheReason reason);
 
 // An allocation has three stages, in this order.
@@ -55,8 +58,9 @@ struct CacheEvent {
   std::int64_t request = -1;  // -1 = of none
   std::int32_t group = -1;
   std::int32_t block = -1;
-  std::int32_t refs = 0;    // holders afterwards
-  std::int64_t value = -1;  // hit: tokens; miss: entry of the table; preempt: tokens to recompute
+  std::int32_t refs = 0;  // holders afterwards
+  // hit: tokens; miss: entry of the table; preempt: tokens to recompute; chunk: tokens
+  std::int64_t value = -1;
 };
 
 // A block that loses its key as it is taken counts with what it is taken for, new blocks.

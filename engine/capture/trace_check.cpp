@@ -149,8 +149,8 @@ void check_step(Check& check, const StepTrace& t, const SessionInfo& info) {
   }
   for (const CacheEvent& e : t.cache_events) {
     check.that(e.block >= -1 && e.block < blocks && e.kind >= CacheEventKind::kAllocate &&
-                   e.kind <= CacheEventKind::kAbort && e.reason >= CacheReason::kNone &&
-                   e.reason <= CacheReason::kOutOfBlocks,
+                   static_cast<int>(e.kind) < kCacheEventKinds && e.reason >= CacheReason::kNone &&
+                   static_cast<int>(e.reason) < kCacheReasons,
                "a block event is of no known kind");
   }
 }

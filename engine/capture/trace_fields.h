@@ -26,12 +26,12 @@ struct EnumText<RequestState> {
 
 template <>
 struct EnumText<CacheEventKind> {
-  static constexpr int kCount = static_cast<int>(CacheEventKind::kAbort) + 1;
+  static constexpr int kCount = kCacheEventKinds;
   static const char* name(int i) { return cache_event_name(static_cast<CacheEventKind>(i)); }
 };
 template <>
 struct EnumText<CacheReason> {
-  static constexpr int kCount = static_cast<int>(CacheReason::kOutOfBlocks) + 1;
+  static constexpr int kCount = kCacheReasons;
   static const char* name(int i) { return cache_reason_name(static_cast<CacheReason>(i)); }
 };
 

@@ -35,6 +35,8 @@ plain::Rules plain_rules(const SchedulerOptions& o, bool serving) {
   rules.steps_in_flight = o.steps_in_flight;
   rules.lookahead = o.lookahead;
   rules.longest_chunk = o.prefill_threshold;
+  rules.chunk_of_full = o.chunks.least;
+  rules.chunk_of_empty = o.chunks.most;
   rules.watermark =
       static_cast<std::int64_t>(o.kv.watermark * static_cast<double>(o.kv.num_blocks));
   rules.retain = o.kv.retention;

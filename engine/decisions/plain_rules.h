@@ -37,9 +37,12 @@ struct Rules {
   std::int64_t max_len = 0;      // tokens of a request, sampled ones included
   std::int64_t budget = 0;       // tokens of a step
   std::int64_t max_running = 0;
-  std::int64_t steps_in_flight = 1;    // that may be decided before the first one's results
-  std::int64_t lookahead = 0;          // tokens of room beyond those computed
-  std::int64_t longest_chunk = 0;      // of one request in a step; 0 = the budget
+  std::int64_t steps_in_flight = 1;  // that may be decided before the first one's results
+  std::int64_t lookahead = 0;        // tokens of room beyond those computed
+  std::int64_t longest_chunk = 0;    // of one request in a step; 0 = the budget
+  // In its place: a chunk is so long where no block is free, and so long where all are, in between
+  // on the line through both; 0 = no such line.
+  std::int64_t chunk_of_full = 0, chunk_of_empty = 0;
   std::int64_t watermark = 0;          // blocks that an admission beside others leaves free
   std::optional<std::int64_t> retain;  // tokens from one kept end to the next; nullopt = all ends
   bool caching = true;

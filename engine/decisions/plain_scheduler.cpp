@@ -32,6 +32,7 @@ const Plan& Scheduler::step() {
   plan_ = {};
   plan_.running = running_;
   cache_.begin_step();
+  chunk_ = longest_chunk();
   std::int64_t budget = rules_.budget;
   step_running(budget);
   if (plan_.preempted.empty()) step_waiting(budget);
@@ -47,6 +48,14 @@ const Plan& Scheduler::step() {
   }
   in_flight_.push_back(plan_);
   return plan_;
+}
+
+std::int64_t Scheduler::longest_chunk() const {
+  if (rules_.chunk_of_empty == 0) return rules_.longest_chunk;
+  const std::int64_t all = rules_.blocks - rules_.first_block;
+  const auto free = static_cast<std::int64_t>(cache_.free_blocks().size());
+  const std::int64_t rise = rules_.chunk_of_empty - rules_.chunk_of_full;
+  return all == 0 ? rules_.chunk_of_full : rules_.chunk_of_full + rise * free / all;
 }
 
 // First come, first served: the last one of those that run. By priority: the least urgent, and of
@@ -68,7 +77,7 @@ void Scheduler::step_running(std::int64_t& budget) {
   for (std::size_t i = 0; i < running_.size() && budget > 0;) {
     Request& r = at(running_[i]);
     std::int64_t tokens = r.known() + r.drafts + r.coming - r.computed;
-    if (rules_.longest_chunk > 0) tokens = std::min(tokens, rules_.longest_chunk);
+    if (chunk_ > 0) tokens = std::min(tokens, chunk_);
     tokens = std::min({tokens, budget, rules_.max_len - 1 - r.computed});
     if (tokens <= 0) {
       ++i;
@@ -122,7 +131,7 @@ void Scheduler::step_waiting(std::int64_t& budget) {
     const Hit hit = cache_.lookup(r);
     r.longest = hit.longest;
     std::int64_t tokens = r.known() - hit.tokens;
-    if (rules_.longest_chunk > 0) tokens = std::min(tokens, rules_.longest_chunk);
+    if (chunk_ > 0) tokens = std::min(tokens, chunk_);
     if (!rules_.chunked_prefill && tokens > budget) return;
     tokens = std::min(tokens, budget);
     // The head that does not fit stops all behind it.

@@ -69,6 +69,7 @@ class Scheduler {
   // Whether the first goes before the second: in the queue of a scheduler by priority.
   bool sooner(std::int64_t a, std::int64_t b) const;
   void preempt(std::size_t place);  // of those that run
+  std::int64_t longest_chunk() const;
   void stop(Request& request);
   void finish(std::int64_t id, State state);
 
@@ -76,6 +77,7 @@ class Scheduler {
   Cache cache_;
   std::map<std::int64_t, Request> requests_;  // of all times
   std::vector<std::int64_t> running_, waiting_;
+  std::int64_t chunk_ = 0;  // of this step
   Plan plan_, over_;
   std::deque<Plan> in_flight_;  // oldest first
 };

@@ -5,6 +5,26 @@
 #include <algorithm>
 
 namespace attnscope {
+namespace {
+
+Result<void> check_chunks(const SchedulerOptions& o) {
+  if (!o.chunks.on()) return {};
+  if (o.chunks.least < 1 || o.chunks.least > o.chunks.most) {
+    return bad_input(
+        fmt::format("adaptive_chunks go from {} to {} tokens", o.chunks.least, o.chunks.most),
+        "give a least of 1 or more, and a most that is not below it");
+  }
+  if (o.prefill_threshold > 0) {
+    return bad_input("adaptive_chunks beside a limit for each prefill", "give one of them");
+  }
+  if (!o.chunked_prefill) {
+    return bad_input("adaptive_chunks cut prompts, and these are computed whole",
+                     "leave adaptive_chunks out for this model");
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<SchedulerOptions> check_options(SchedulerOptions options) {
   const auto positive = [](const char* name, std::int64_t value) {
@@ -18,6 +38,7 @@ Result<SchedulerOptions> check_options(SchedulerOptions options) {
   }
   const bool in_flight = options.kv.switches.cap == CapBasis::kInFlight;
   options.kv.cap_tokens = options.token_budget * (in_flight ? options.steps_in_flight : 1);
+  if (auto ok = check_chunks(options); !ok) return ok.error();
   Result<KvOptions> kv = check_options(options.kv);
   if (!kv) return kv.error();
   options.kv = *kv;
@@ -77,7 +98,10 @@ const StepPlan& BlockScheduler::schedule() {
   plan_.preempted.clear();
   plan_.preempted_for.clear();
   plan_.total_tokens = 0;
+  plan_.free_before = kv_.pool().num_free();
+  plan_.chunk = chunk_limit();
   kv_.pool().context.step = step_;
+  tell_chunk();
   std::int64_t budget = options_.token_budget;
   schedule_running(budget);
   if (plan_.preempted.empty()) schedule_waiting(budget);
@@ -101,13 +125,28 @@ const StepPlan& BlockScheduler::schedule() {
   return plan_;
 }
 
+std::int64_t BlockScheduler::chunk_limit() const {
+  const AdaptiveChunks& chunks = options_.chunks;
+  if (!chunks.on()) return options_.prefill_threshold;
+  const BlockPool& pool = kv_.pool();
+  if (pool.usable() == 0) return chunks.least;
+  return chunks.least + (chunks.most - chunks.least) * pool.num_free() / pool.usable();
+}
+
+void BlockScheduler::tell_chunk() {
+  BlockPool& pool = kv_.pool();
+  if (!options_.chunks.on() || pool.observer() == nullptr) return;
+  pool.context.request = pool.context.group = -1;
+  pool.tell(CacheEventKind::kChunk, -1, CacheReason::kNone, plan_.chunk);
+}
+
 void BlockScheduler::schedule_running(std::int64_t& budget) {
   std::size_t i = 0;
   while (i < running_.size() && budget > 0) {
     const std::int32_t slot = running_[i];
     SchedRequest& r = at(slot);
     std::int64_t n = r.num_tokens() + r.drafts + r.placeholders - r.computed;
-    if (options_.prefill_threshold > 0) n = std::min(n, options_.prefill_threshold);
+    if (plan_.chunk > 0) n = std::min(n, plan_.chunk);
     n = std::min({n, budget, options_.kv.max_model_len - 1 - r.computed});
     if (n <= 0) {
       ++i;
@@ -181,7 +220,7 @@ bool BlockScheduler::admit_head(std::int64_t& budget) {
   counters_.hit_tokens += hit.tokens;
   if (options_.kv.switches.stats == StatsPoint::kLookup) count_lookup(r, hit.tokens);
   std::int64_t n = r.num_tokens() - hit.tokens;
-  if (options_.prefill_threshold > 0) n = std::min(n, options_.prefill_threshold);
+  if (plan_.chunk > 0) n = std::min(n, plan_.chunk);
   if (!options_.chunked_prefill && n > budget) return false;
   n = std::min(n, budget);
   Allocation a;

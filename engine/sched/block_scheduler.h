@@ -23,6 +23,15 @@
 
 namespace attnscope {
 
+// Tokens of one prefill in a step, by how much of the pool is free before it: `most` where all of
+// it is, `least` where nothing is, in between in proportion, rounded down. Large chunks are few;
+// small ones ask for few blocks at once.
+struct AdaptiveChunks {
+  std::int64_t least = 0;
+  std::int64_t most = 0;  // 0 = chunks are as long as the budget lets them
+  bool on() const { return most > 0; }
+};
+
 struct SchedulerOptions {
   KvOptions kv;  // cap_tokens is filled in from the budget
   std::int64_t token_budget = 2048;
@@ -31,6 +40,7 @@ struct SchedulerOptions {
   bool whole_sequence = true;  // admit only what fits with all its known tokens
   bool chunked_prefill = true;
   std::int64_t prefill_threshold = 0;  // most tokens of one prefill in a step; 0 = no limit
+  AdaptiveChunks chunks;               // in its place
   std::int64_t lookahead = 0;          // extra tokens of room with every allocation
   std::int64_t steps_in_flight = 1;    // steps that may be scheduled before the first one's results
   bool outside_writer = false;         // others write into blocks of steps in flight
@@ -53,6 +63,8 @@ struct StepPlan {
   std::vector<ScheduledTokens> scheduled;   // in the order decided
   std::vector<std::int64_t> preempted;      // ids
   std::vector<std::int64_t> preempted_for;  // by entry of `preempted`: who needed the blocks
+  std::int64_t chunk = 0;                   // most tokens of one prefill in this step; 0 = no limit
+  std::int64_t free_before = 0;             // blocks, before the step
   std::int64_t total_tokens = 0;
   // By group: leading blocks that all who hold a table there share (KvManager::common_prefix); 0
   // while nobody runs.
@@ -130,6 +142,8 @@ class BlockScheduler {
   bool admit_head(std::int64_t& budget);
   std::size_t choose_victim() const;
   void preempt(std::int32_t slot);
+  std::int64_t chunk_limit() const;
+  void tell_chunk();
   void give_back(SchedRequest& request, CacheReason reason);
   void plan_tokens(const SchedRequest& request, std::int64_t tokens, bool admitted);
   std::int64_t unplan(std::int32_t slot);

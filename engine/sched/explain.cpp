@@ -160,4 +160,16 @@ std::vector<PreemptionCost> preemption_costs(const BlockScheduler& s) {
   return costs;
 }
 
+std::string chunk_text(const BlockScheduler& s, const StepPlan& plan) {
+  if (plan.chunk == 0) return {};
+  const AdaptiveChunks& c = s.options().chunks;
+  if (!c.on()) return fmt::format("at most {} tokens of a prompt in a step", plan.chunk);
+  const std::int64_t usable = s.kv().pool().usable();
+  return fmt::format(
+      "at most {} tokens of a prompt in this step, as {} of {} blocks are free: {} + ({} - {}) x "
+      "{} "
+      "/ {}",
+      plan.chunk, plan.free_before, usable, c.least, c.most, c.least, plan.free_before, usable);
+}
+
 }  // namespace attnscope

@@ -60,4 +60,8 @@ struct PreemptionCost {
 // Of the live requests that were preempted, in slot order.
 std::vector<PreemptionCost> preemption_costs(const BlockScheduler& scheduler);
 
+// How long chunks of prefill may be in a step, and why: "at most 160 tokens of a prompt in this
+// step, as 37 of 127 blocks are free: 16 + (512 - 16) x 37 / 127"; empty where nothing limits them.
+std::string chunk_text(const BlockScheduler& scheduler, const StepPlan& plan);
+
 }  // namespace attnscope

@@ -77,6 +77,7 @@ class Player {
     out["scheduled"] = scheduled;
     out["preempted"] = plan.preempted;
     out["common_prefix"] = plan.common_prefix;
+    if (s_.options().chunks.on()) out["chunk"] = plan.chunk;
   }
 
   Result<void> results(const ReplayCall& call, Json& out) {

@@ -102,6 +102,17 @@ Finding check_plan(const BlockScheduler& s, const StepPlan& plan) {
     total += scheduled.tokens;
     admitted = admitted || scheduled.admitted;
   }
+  for (const ScheduledTokens& scheduled : plan.scheduled) {
+    if (plan.chunk > 0 && scheduled.tokens > plan.chunk) {
+      return violation(name, "request {} computes {} tokens, chunks of this step have at most {}",
+                       scheduled.id, scheduled.tokens, plan.chunk);
+    }
+  }
+  const AdaptiveChunks& chunks = s.options().chunks;
+  if (chunks.on() && (plan.chunk < chunks.least || plan.chunk > chunks.most)) {
+    return violation(name, "chunks of {} tokens, which are from {} to {}", plan.chunk, chunks.least,
+                     chunks.most);
+  }
   if (total > s.options().token_budget) {
     return violation(name, "{} tokens are planned, the budget is {}", total,
                      s.options().token_budget);

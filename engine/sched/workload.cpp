@@ -186,6 +186,10 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
         result.checkpoints[s] = digest.value();
       }
     }
+    if (workload.options.chunks.on()) {
+      result.least_chunk = s == 1 ? plan.chunk : std::min(result.least_chunk, plan.chunk);
+      result.most_chunk = std::max(result.most_chunk, plan.chunk);
+    }
     const BlockPool& pool = scheduler.kv().pool();
     result.min_free = std::min(result.min_free, pool.num_free());
     result.max_keys = std::max(result.max_keys, pool.num_keys());

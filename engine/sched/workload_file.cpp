@@ -78,6 +78,14 @@ void read_retention(JsonObject& holder, const nlohmann::json& parsed,
   }
 }
 
+void read_chunks(JsonObject& root, AdaptiveChunks& chunks) {
+  if (!root.has("adaptive_chunks")) return;
+  JsonObject object = root.object("adaptive_chunks");
+  chunks.least = object.integer("least", 1, kMostOfSetting);
+  chunks.most = object.integer("most", 1, kMostOfSetting);
+  object.finish();
+}
+
 void read_switches(JsonObject& root, const nlohmann::json& parsed, SchedulerOptions& options) {
   if (!root.has("switches")) return;
   JsonObject object = root.object("switches");
@@ -185,6 +193,7 @@ void read_engine(JsonObject& root, const nlohmann::json& parsed, CacheProfile pr
   options.whole_sequence = root.boolean("reserve_full_sequence", true);
   kv.watermark = root.number("watermark", 0, 1, 0);
   options.lookahead = root.integer("lookahead", 0, kMostOfSetting, 0);
+  read_chunks(root, options.chunks);
   if (root.has("retention")) read_retention(root, parsed.at("retention"), kv.retention);
   read_flagged(root, kv.groups);
   read_switches(root, parsed, options);
@@ -201,6 +210,7 @@ void read_serving(JsonObject& object, const nlohmann::json& parsed, SchedulerOpt
   options.whole_sequence = object.boolean("reserve_full_sequence", true);
   kv.watermark = object.number("watermark", 0, 1, 0);
   if (object.has("retention")) read_retention(object, parsed.at("retention"), kv.retention);
+  read_chunks(object, options.chunks);
   options.drafts.tokens = object.integer("draft_tokens", 0, kMostDrafts, 0);
   if (object.has("draft_accept") && options.drafts.tokens == 0) {
     object.fail("draft_accept", "there are no drafts to accept", "give draft_tokens too");

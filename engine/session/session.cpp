@@ -421,6 +421,10 @@ Result<void> Session::run_before_op(as_op_id id) {
   OpParams params =
       step_op_params(id, *parts_.graph, metadata_, parts_.config, parts_.layout,
                      serving_->limits().token_budget, serving_->options().kv.alignment);
+  if (id == AS_OP_SCHEDULE) {
+    params.get<as_schedule_params>().longest_chunk =
+        static_cast<std::int32_t>(serving_->plan().chunk);
+  }
   if (auto ok = run_op(id, -1, params); !ok) return ok;
   if (id == AS_OP_SLOT_MAPPING) note_selective();
   if (id == AS_OP_SLOT_MAPPING && tier_) return begin_tier();

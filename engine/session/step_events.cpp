@@ -73,6 +73,10 @@ std::int64_t given_back(const std::vector<CacheEvent>& all, std::size_t event) {
 std::string request_text(const Session& session, const std::vector<CacheEvent>& all,
                          std::size_t at) {
   const CacheEvent& e = all[at];
+  if (e.kind == CacheEventKind::kChunk) {
+    const std::string text = chunk_text(session.serving().scheduler(), session.serving().plan());
+    return fmt::format("Chunks: {}.", text);
+  }
   if (e.request < 0) return {};
   const Request& r = request_of(session, static_cast<std::int32_t>(e.request));
   switch (e.kind) {
@@ -118,6 +122,8 @@ EventKind kind_of(CacheEventKind kind) {
       return EventKind::kShare;
     case CacheEventKind::kUnhash:
       return EventKind::kEvict;
+    case CacheEventKind::kChunk:
+      return EventKind::kChunk;
     default:
       return EventKind::kFree;
   }

@@ -29,6 +29,7 @@ static const as_tap_info kSchedule[] = {
 static const as_param_info kScheduleFields[] = {
     INTEGER(as_schedule_params, token_budget),
     INTEGER(as_schedule_params, alignment),
+    LATER_INTEGER(as_schedule_params, longest_chunk),
 };
 
 static const as_tap_info kBlockTables[] = {

@@ -18,11 +18,12 @@ extern "C" {
  * who loses its blocks to whom, and what a newcomer finds computed (what it finds depends on all
  * that the cache ever held); chunks and positions follow from that:
  * 1. Running requests in order, while budget is left: n = min(num_tokens - num_before, budget
- *    left). Then those whose lost_to names this row give back what they were given in this step;
- *    a row that lost its blocks to itself ends this part. num_computed = num_before.
+ *    left, longest_chunk where that is not 0). Then those whose lost_to names this row give back
+ * what they were given in this step; a row that lost its blocks to itself ends this part.
+ * num_computed = num_before.
  * 2. Newcomers in order: num_computed = the largest multiple of the blocks' least common multiple
  *    (or `alignment`, where that is not 0) up to min(matching, num_tokens - 1);
- *    n = min(num_tokens - num_computed, budget left).
+ *    n = min(num_tokens - num_computed, budget left, longest_chunk where that is not 0).
  * Rows that lost their blocks start anew: num_computed = num_scheduled_tokens = 0. All others:
  * num_scheduled_tokens = 0. Host op: `call->host` carries it out. */
 typedef struct as_schedule_params {
@@ -40,6 +41,8 @@ typedef struct as_schedule_params {
   as_tensor num_scheduled_tokens; /* out i32 [R] tokens of this step, 0 = none */
   int32_t token_budget;           /* tokens per step at most */
   int32_t alignment;              /* hits end at multiples of this; 0 = of all block sizes */
+  int32_t longest_chunk;          /* tokens of a request in this step at most; 0 = no limit */
+  int32_t reserved;
 } as_schedule_params;
 
 /* block_tables: the manager's tables become those that the other ops read. A row that goes on gets

@@ -65,7 +65,12 @@ SchedulerOptions random_options(Random& random) {
   o.max_requests = 1 + below(random, 6);
   o.policy = one_in(random, 2) ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
   o.whole_sequence = !one_in(random, 3);
-  if (one_in(random, 5)) o.prefill_threshold = 1 + below(random, 20);
+  if (one_in(random, 5)) {
+    o.prefill_threshold = 1 + below(random, 20);
+  } else if (one_in(random, 5)) {
+    o.chunks.least = 1 + below(random, 8);
+    o.chunks.most = o.chunks.least + below(random, 60);
+  }
   if (one_in(random, 4)) {
     o.steps_in_flight = 2;
     o.outside_writer = one_in(random, 2);

@@ -66,6 +66,7 @@ class Stream {
     options.token_budget = c.token_budget;
     options.max_requests = c.max_requests;
     options.policy = c.by_priority ? SchedulePolicy::kPriority : SchedulePolicy::kFcfs;
+    if (c.by_priority) options.chunks = {8, c.token_budget};
     auto serving = Serving::make(options, requests());
     EXPECT_TRUE(serving) << serving.error().text();
     serving_ = std::make_unique<Serving>(std::move(*serving));
@@ -166,6 +167,7 @@ class Stream {
     p.num_computed = make_tensor(m.num_computed.data(), {rows});
     p.num_scheduled_tokens = make_tensor(m.num_scheduled_tokens.data(), {rows});
     p.token_budget = static_cast<std::int32_t>(case_.token_budget);
+    p.longest_chunk = static_cast<std::int32_t>(serving_->plan().chunk);
     run_host(host_schedule, params);
     compare_with_references(params);
   }

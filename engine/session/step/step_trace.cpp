@@ -89,6 +89,8 @@ const char* event_kind_name(EventKind kind) {
       return "share";
     case EventKind::kEvict:
       return "evict";
+    case EventKind::kChunk:
+      return "chunk";
   }
   return "?";
 }

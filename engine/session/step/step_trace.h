@@ -181,9 +181,10 @@ enum class EventKind {
   kPreempt,  // a running request lost its blocks
   kAbort,
   kShare,  // one more holder of a block
-  kEvict   // a block lost its key
+  kEvict,  // a block lost its key
+  kChunk   // how long chunks of prefill may be in a step
 };
-inline constexpr int kEventKinds = 14;
+inline constexpr int kEventKinds = 15;
 const char* event_kind_name(EventKind kind);  // "admit", "finish", ..
 
 struct Event {

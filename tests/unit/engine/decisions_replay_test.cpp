@@ -139,6 +139,7 @@ TEST(DecisionsOfReplays, AreThePlainModels) {
         options(seed % 2 == 0 ? CacheProfile::kM : CacheProfile::kA, 1 + seed / 2 % 3);
     if (seed % 5 == 0) o.policy = SchedulePolicy::kPriority;
     if (seed % 7 == 0) o.kv.groups = {{GroupKind::kFull, 16, 0, false}};
+    if (seed % 6 == 4) o.chunks = {4, 60};
     const Replay replay = Recorder(o, seed).record(300);
     Result<ReplayJudge> judge = ReplayJudge::make(replay);
     ASSERT_TRUE(judge) << judge.error().text();

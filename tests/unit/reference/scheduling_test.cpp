@@ -44,6 +44,20 @@ TEST(Schedule, RunningFirstThenNewcomersUnderTheBudget) {
   EXPECT_EQ(s.num_computed, (Int32s{100, 30, 0, 0}));
 }
 
+// One limit for each request of the step, whether it runs or comes.
+TEST(Schedule, ChunksAreAsLongAsTheStepAllows) {
+  Schedule s({900, 31, 2000, 40}, {100, 30, 0, 0}, {1, 1, 0, 0});
+  s.joins[2] = 1;
+  s.joins[3] = 1;
+  s.p.token_budget = 1000;
+  s.p.longest_chunk = 300;
+  run(exact_lane(), AS_OP_SCHEDULE, s.p);
+  EXPECT_EQ(s.num_scheduled_tokens, (Int32s{300, 1, 300, 40}));
+  s.p.token_budget = 320;
+  run(sim_lane(), AS_OP_SCHEDULE, s.p);
+  EXPECT_EQ(s.num_scheduled_tokens, (Int32s{300, 1, 19, 0}));
+}
+
 // Blocks of 256, 64, 64, 4 and 8 tokens: hits end at multiples of 256, and the last token is
 // always computed.
 TEST(Schedule, ANewcomerStartsBehindWhatItFound) {
