@@ -37,6 +37,12 @@ nlohmann::ordered_json workload_json(const Workload& w, const WorkloadResult& r)
                                 {"common_prefix_steps", r.common_steps},
                                 {"max_common_prefix_blocks", r.most_common},
                                 {"checkpoints", checkpoints}};
+  if (w.options.swap_blocks > 0) {
+    out["blocks_swapped_out"] = r.blocks_out;
+    out["blocks_swapped_in"] = r.blocks_in;
+    out["swaps_refused"] = r.swaps_refused;
+    out["max_host_blocks"] = r.most_host_blocks;
+  }
   if (w.options.chunks.on()) {
     out["min_chunk"] = r.least_chunk;
     out["max_chunk"] = r.most_chunk;
@@ -66,6 +72,12 @@ std::string workload_text(const Workload& w, const WorkloadResult& r) {
   line("most hash entries", r.max_keys);
   line("common prefix steps", r.common_steps);
   line("most common blocks", r.most_common);
+  if (w.options.swap_blocks > 0) {
+    line("blocks swapped out", r.blocks_out);
+    line("blocks swapped in", r.blocks_in);
+    line("swaps refused", r.swaps_refused);
+    line("most host blocks", fmt::format("{} of {}", r.most_host_blocks, w.options.swap_blocks));
+  }
   if (w.options.chunks.on()) {
     line("chunks allowed", fmt::format("{} to {}", r.least_chunk, r.most_chunk));
   }

@@ -37,6 +37,10 @@ std::string life_text(const SessionInfo& info, const CacheEvent& e) {
       return fmt::format("got a key ({})", cache_reason_name(e.reason));
     case CacheEventKind::kDrop:
       return fmt::format("left the window of {}, entry {} of its table", who, e.value);
+    case CacheEventKind::kSwapOut:
+      return fmt::format("rows of {} copied to host block {}", who, e.value);
+    case CacheEventKind::kSwapIn:
+      return fmt::format("rows of {} copied back from host block {}", who, e.value);
     default:
       return cache_event_name(e.kind);
   }
@@ -302,7 +306,8 @@ ChecksView checks_view(const Snapshot& snapshot) {
       {"I17 quiescence", "without requests every block is free", kStep, false},
       {"I18 scheduler", "lists, budget and number of requests", kStep, false},
       {"I20 liveness", "with nobody running, a head that fits is admitted", kCall, false},
-      {"I22 metrics", "the figures add up", kStep, false}};
+      {"I22 metrics", "the figures add up", kStep, false},
+      {"I23 host blocks", "each is of one request that waits, or free", kStep, true}};
   ChecksView view;
   view.rows = kRows;
   switch (snapshot.invariants) {

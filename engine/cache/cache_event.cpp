@@ -5,16 +5,18 @@
 namespace attnscope {
 
 const char* cache_event_name(CacheEventKind kind) {
-  constexpr std::array kNames = {"allocate", "touch", "free",    "unhash", "cache", "hit",  "miss",
-                                 "drop",     "admit", "preempt", "finish", "abort", "chunk"};
+  constexpr std::array kNames = {"allocate", "touch", "free",     "unhash",  "cache",
+                                 "hit",      "miss",  "drop",     "admit",   "preempt",
+                                 "finish",   "abort", "swap_out", "swap_in", "chunk"};
   static_assert(kNames.size() == kCacheEventKinds);
   return kNames[static_cast<std::size_t>(kind)];
 }
 
 const char* cache_reason_name(CacheReason reason) {
-  constexpr std::array kNames = {"none",   "grow",       "external",   "adopt",        "window",
-                                 "finish", "preempt",    "abort",      "reuse",        "evict_call",
-                                 "reset",  "full_block", "prompt_end", "out_of_blocks"};
+  constexpr std::array kNames = {"none",       "grow",          "external", "adopt",
+                                 "window",     "finish",        "preempt",  "abort",
+                                 "reuse",      "evict_call",    "reset",    "full_block",
+                                 "prompt_end", "out_of_blocks", "swap"};
   static_assert(kNames.size() == kCacheReasons);
   return kNames[static_cast<std::size_t>(reason)];
 }

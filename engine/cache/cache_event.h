@@ -19,7 +19,9 @@ enum class CacheEventKind {
   kPreempt,   // a running request lost its blocks
   kFinish,
   kAbort,
-  kChunk,  // how long chunks of prefill may be in a step
+  kSwapOut,  // its rows go to a block of host memory
+  kSwapIn,   // and come from there
+  kChunk,    // how long chunks of prefill may be in a step
 };
 inline constexpr int kCacheEventKinds = static_cast<int>(CacheEventKind::kChunk) + 1;
 const char* cache_event_name(CacheEventKind kind);
@@ -39,8 +41,9 @@ enum class CacheReason {
   kFull,       // every token of the block is known
   kPromptEnd,  // the prompt ends inside the block
   kOutOfBlocks,
+  kSwap,  // the rows lie in host memory meanwhile
 };
-inline constexpr int kCacheReasons = static_cast<int>(CacheReason::kOutOfBlocks) + 1;
+inline constexpr int kCacheReasons = static_cast<int>(CacheReason::kSwap) + 1;
 const char* cache_reason_name(CacheReason reason);
 
 // An allocation has three stages, in this order.
@@ -59,7 +62,8 @@ struct CacheEvent {
   std::int32_t group = -1;
   std::int32_t block = -1;
   std::int32_t refs = 0;  // holders afterwards
-  // hit: tokens; miss: entry of the table; preempt: tokens to recompute; chunk: tokens
+  // hit: tokens; miss: entry of the table; preempt: tokens to recompute; swap: block of the host;
+  // chunk: tokens
   std::int64_t value = -1;
 };
 

@@ -170,6 +170,7 @@ Allocated KvManager::place(const KvRequest& r, const Allocation& a) {
       take_external(r.slot, g, total, a.external);
     }
   }
+  if (a.comes_back) begin_tables(r.slot, total);
   grow(r.slot, upto);
   if (events_on_) flush_removed();
   if (options_.caching && !a.delay_commit) commit_known(r, known);
@@ -230,6 +231,15 @@ void KvManager::take_external(std::int32_t slot, std::size_t group, std::int64_t
   pool_.context.group = static_cast<std::int32_t>(group);
   pool_.context.reason = CacheReason::kExternal;
   pool_.get(n, table.blocks);
+}
+
+void KvManager::begin_tables(std::int32_t slot, std::int64_t total) {
+  for (std::size_t g = 0; g < groups_; ++g) {
+    const GroupSpec& spec = options_.groups[g];
+    GroupTable& table = at(slot, g);
+    table.first_real = blocks_floor(skipped_tokens(spec, total), spec.block_tokens);
+    table.blocks.assign(static_cast<std::size_t>(table.first_real), kNullBlock);
+  }
 }
 
 void KvManager::grow(std::int32_t slot, std::int64_t upto) {

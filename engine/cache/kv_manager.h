@@ -40,6 +40,7 @@ struct Allocation {
   bool whole_sequence = false;  // all known tokens must fit, not only the new ones
   bool keep_watermark = false;
   bool delay_commit = false;  // no keys yet: the rows are still to come
+  bool comes_back = false;    // the rows of its computed tokens come from host memory
 };
 
 enum class Allocated { kYes, kWholeSequenceTooLong, kTooFewFree, kNothingAsked };
@@ -120,6 +121,8 @@ class KvManager {
   void adopt(std::int32_t slot, std::size_t group, const PrefixHit& hit, std::int64_t total);
   void take_external(std::int32_t slot, std::size_t group, std::int64_t total,
                      std::int64_t external);
+  // Entries of an empty table that are out of sight.
+  void begin_tables(std::int32_t slot, std::int64_t total);
   void grow(std::int32_t slot, std::int64_t upto);
   void commit_group(const KvRequest& request, std::size_t group, std::int64_t limit);
   void commit_prompt_end(const KvRequest& request, std::size_t group, std::int64_t limit);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/model/numbers.h"
+
 namespace attnscope {
 namespace {
 
@@ -37,6 +39,7 @@ plain::Rules plain_rules(const SchedulerOptions& o, bool serving) {
   rules.longest_chunk = o.prefill_threshold;
   rules.chunk_of_full = o.chunks.least;
   rules.chunk_of_empty = o.chunks.most;
+  rules.host_blocks = o.swap_blocks;
   rules.watermark =
       static_cast<std::int64_t>(o.kv.watermark * static_cast<double>(o.kv.num_blocks));
   rules.retain = o.kv.retention;
@@ -101,8 +104,8 @@ std::int64_t nulls(const std::vector<std::int32_t>& blocks) {
 
 const char* decision_name(Decision decision) {
   static constexpr std::array<const char*, kDecisions> kNames = {
-      "tokens", "victim",   "admission", "hit",  "queue", "window",
-      "room",   "eviction", "keys",      "stop", "common"};
+      "tokens", "victim",   "admission", "hit",  "queue",  "window",
+      "room",   "eviction", "keys",      "stop", "common", "swap"};
   return kNames[static_cast<std::size_t>(decision)];
 }
 
@@ -118,7 +121,8 @@ const char* decision_sentence(Decision decision) {
       "which free block is taken next",
       "which blocks can be found by their content",
       "who is over",
-      "how many leading blocks all requests share"};
+      "how many leading blocks all requests share",
+      "which rows of a preempted request lie in host memory, and where"};
   return kSentences[static_cast<std::size_t>(decision)];
 }
 
@@ -145,10 +149,14 @@ void DecisionJudge::planned(const BlockScheduler& scheduler, const StepPlan& pla
   if (wrong_) return;
   step_ = plan.step;
   const plain::Plan& must = model_.step();
-  if (!running(plan, must) || !admitted(scheduler, plan, must) || !queues(scheduler)) return;
+  if (!running(plan, must) || !moved(plan.swapped_out, must.out, "to") ||
+      !admitted(scheduler, plan, must) || !queues(scheduler)) {
+    return;
+  }
   for (const plain::Planned& planned : must.scheduled) {
     if (!tables(scheduler, planned)) return;
   }
+  if (!moved(plan.swapped_in, must.in, "from")) return;
   const std::int64_t first = must.scheduled.empty() ? -1 : must.scheduled.front().request;
   if (free_order(scheduler, first) && keys(scheduler)) common_prefix(plan);
 }
@@ -183,6 +191,30 @@ bool DecisionJudge::running(const StepPlan& plan, const plain::Plan& must) {
     const bool lost = std::ranges::count(plan.preempted, id) > 0 ||
                       std::ranges::count(must.preempted, id, &plain::Preempted::request) > 0;
     if (is_tokens.has_value() != must_tokens.has_value() && !lost && !compare_tokens()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool DecisionJudge::moved(const std::vector<SwapMove>& is, const std::vector<plain::Moved>& must,
+                          const char* way) {
+  const auto shown = [&](bool there, const auto& block, const auto& host) {
+    return there ? fmt::format("block {} {} host block {}", block, way, host)
+                 : std::string("nothing");
+  };
+  for (std::size_t i = 0; i < std::max(is.size(), must.size()); ++i) {
+    const SwapMove a = i < is.size() ? is[i] : SwapMove{};
+    const plain::Moved b = i < must.size() ? must[i] : plain::Moved{};
+    const bool same = i < is.size() && i < must.size() && a.request == b.request &&
+                      to_size(a.group) == b.group && a.index == b.entry && a.block == b.block &&
+                      a.host == b.host;
+    if (!judge(Decision::kSwap, i < must.size() ? b.request : a.request, same, [&] {
+          return fmt::format(
+              "entry {} of group {}: {} is moved, must be {}", i < must.size() ? b.entry : a.index,
+              i < must.size() ? b.group : to_size(a.group), shown(i < is.size(), a.block, a.host),
+              shown(i < must.size(), b.block, b.host));
+        })) {
       return false;
     }
   }

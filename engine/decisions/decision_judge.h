@@ -31,8 +31,9 @@ enum class Decision {
   kKeys,       // which blocks can be found by their content
   kStop,       // who is over
   kCommon,     // how many leading blocks all requests share
+  kSwap,       // which rows of a preempted request lie in host memory, and where
 };
-inline constexpr std::size_t kDecisions = 11;
+inline constexpr std::size_t kDecisions = 12;
 const char* decision_name(Decision decision);      // "tokens", ..
 const char* decision_sentence(Decision decision);  // as above
 
@@ -76,6 +77,8 @@ class DecisionJudge {
   }
   bool running(const StepPlan& plan, const plain::Plan& must);
   bool admitted(const BlockScheduler& scheduler, const StepPlan& plan, const plain::Plan& must);
+  bool moved(const std::vector<SwapMove>& is, const std::vector<plain::Moved>& must,
+             const char* way);
   bool queues(const BlockScheduler& scheduler);
   bool tables(const BlockScheduler& scheduler, const plain::Planned& planned);
   // request: who to name where nobody has held the block.

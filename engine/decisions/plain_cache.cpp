@@ -58,7 +58,6 @@ void Cache::name_prefixes(Request& r) {
   }
 }
 
-// Leading tokens that the token behind `computed` ones does not see.
 std::int64_t Cache::skipped(const Group& group, std::int64_t computed) const {
   switch (group.kind) {
     case Group::Kind::kSliding:
@@ -283,6 +282,11 @@ bool Cache::allocate(const Request& r, std::int64_t tokens, const Hit* hit, std:
         if (table.back() != kNull) touch(r.id, table.back());
       }
       tables[g].cached = count(table);
+    }
+  } else if (hit != nullptr) {  // rows that come back from host memory have entries from there on
+    for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
+      tables[g].blocks.assign(index(skipped(rules_.groups[g], total) / rules_.groups[g].block),
+                              kNull);
     }
   }
   for (std::size_t g = 0; g < rules_.groups.size(); ++g) {

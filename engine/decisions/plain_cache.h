@@ -47,6 +47,8 @@ class Cache {
   // Nobody finds anything any more. False, and nothing is done, while somebody holds a block.
   bool forget_all();
 
+  // Leading tokens that the token behind `computed` ones does not see.
+  std::int64_t skipped(const Group& group, std::int64_t computed) const;
   // Table of one request in one group; empty for who has none.
   const Blocks& table(std::int64_t request, std::size_t group) const;
   // By group: entries that are the same at the head of all tables; none where there is a window.
@@ -86,7 +88,6 @@ class Cache {
   };
   using Found = std::vector<Blocks>;  // by group of a batch
 
-  std::int64_t skipped(const Group& group, std::int64_t computed) const;
   std::optional<std::int64_t> cap(const Group& group) const;
   std::int64_t need(const Request& request, std::int64_t tokens, std::int64_t total, const Hit* hit,
                     bool capped) const;

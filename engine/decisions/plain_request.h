@@ -47,6 +47,7 @@ struct Request {
   std::int64_t drafts = 0;              // tokens behind the known ones that the next step computes
   std::int64_t coming = 0;              // tokens that steps in flight will have sampled
   std::int64_t in_flight = 0;           // computed tokens of steps whose results are not in
+  std::int64_t away = 0;                // computed tokens whose rows lie in host memory
   std::vector<std::int64_t> prefixes;   // [i]: name of its first (i + 1) * hash_block tokens
   std::optional<std::int64_t> longest;  // tokens that one kind of group had beyond its last hit
 

@@ -43,6 +43,7 @@ struct Rules {
   // In its place: a chunk is so long where no block is free, and so long where all are, in between
   // on the line through both; 0 = no such line.
   std::int64_t chunk_of_full = 0, chunk_of_empty = 0;
+  std::int64_t host_blocks = 0;        // for the rows of who is preempted
   std::int64_t watermark = 0;          // blocks that an admission beside others leaves free
   std::optional<std::int64_t> retain;  // tokens from one kept end to the next; nullopt = all ends
   bool caching = true;

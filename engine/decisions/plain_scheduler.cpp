@@ -95,7 +95,7 @@ void Scheduler::step_running(std::int64_t& budget) {
         plan_.scheduled.erase(planned);
       }
       if (rules_.cursor_by_place ? place < i : was_planned) --i;
-      preempt(place);
+      preempt(place, true);
       plan_.preempted.push_back({lost.id, r.id});
       itself = lost.id == r.id;
     }
@@ -108,8 +108,9 @@ void Scheduler::step_running(std::int64_t& budget) {
   }
 }
 
-void Scheduler::preempt(std::size_t place) {
+void Scheduler::preempt(std::size_t place, bool keep) {
   Request& lost = at(running_[place]);
+  if (keep && send_away(lost)) lost.away = lost.computed;
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(place));
   cache_.free(lost.id);
   lost.state = State::kWaiting;
@@ -119,8 +120,48 @@ void Scheduler::preempt(std::size_t place) {
   waiting_.insert(waiting_.begin(), lost.id);
 }
 
+bool Scheduler::send_away(Request& lost) {
+  if (lost.computed == 0) return false;
+  std::vector<Moved> moves;
+  for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
+    const std::int64_t block = rules_.groups[g].block;
+    const Blocks& table = cache_.table(lost.id, g);
+    for (std::int64_t entry = cache_.skipped(rules_.groups[g], lost.computed) / block;
+         entry * block < lost.computed; ++entry) {
+      moves.push_back({lost.id, g, entry, table[static_cast<std::size_t>(entry)], -1});
+    }
+  }
+  std::size_t next = 0;
+  for (Moved& move : moves) {
+    while (next < host_.size() && host_[next].request >= 0) ++next;
+    if (next == host_.size()) return false;
+    move.host = static_cast<std::int32_t>(next++);
+  }
+  for (const Moved& move : moves) host_[static_cast<std::size_t>(move.host)] = move;
+  plan_.out.insert(plan_.out.end(), moves.begin(), moves.end());
+  return true;
+}
+
+void Scheduler::bring_back(Request& r) {
+  for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
+    std::vector<Moved> moves;
+    for (std::size_t h = 0; h < host_.size(); ++h) {
+      if (host_[h].request != r.id || host_[h].group != g) continue;
+      moves.push_back(std::exchange(host_[h], {}));
+      moves.back().host = static_cast<std::int32_t>(h);
+    }
+    std::sort(moves.begin(), moves.end(),
+              [](const Moved& a, const Moved& b) { return a.entry < b.entry; });
+    for (Moved& move : moves) {
+      move.block = cache_.table(r.id, g)[static_cast<std::size_t>(move.entry)];
+      plan_.in.push_back(move);
+    }
+  }
+  r.away = 0;
+}
+
 bool Scheduler::reset(bool of_all) {
-  while (of_all && !running_.empty()) preempt(running_.size() - 1);
+  while (of_all && !running_.empty()) preempt(running_.size() - 1, false);
   return cache_.forget_all();
 }
 
@@ -130,16 +171,21 @@ void Scheduler::step_waiting(std::int64_t& budget) {
     Request& r = at(waiting().front());
     const Hit hit = cache_.lookup(r);
     r.longest = hit.longest;
-    std::int64_t tokens = r.known() - hit.tokens;
+    std::int64_t tokens = r.known() - r.away - hit.tokens;
     if (chunk_ > 0) tokens = std::min(tokens, chunk_);
     if (!rules_.chunked_prefill && tokens > budget) return;
     tokens = std::min(tokens, budget);
+    r.computed = r.away;
     // The head that does not fit stops all behind it.
-    if (!cache_.allocate(r, tokens, &hit, running_.empty() ? 0 : rules_.watermark)) return;
+    if (!cache_.allocate(r, tokens, &hit, running_.empty() ? 0 : rules_.watermark)) {
+      r.computed = 0;
+      return;
+    }
     std::erase(waiting_, r.id);
     running_.push_back(r.id);
     r.state = State::kRunning;
-    r.computed = hit.tokens;
+    r.computed += hit.tokens;
+    if (r.away > 0) bring_back(r);
     plan_.scheduled.push_back({r.id, tokens, true, hit.tokens});
     budget -= tokens;
   }
@@ -193,6 +239,9 @@ void Scheduler::stop(Request& r) {
 void Scheduler::finish(std::int64_t id, State state) {
   at(id).state = state;
   cache_.free(id);
+  for (Moved& held : host_) {
+    if (held.request == id) held = {};
+  }
   std::erase(running_, id);
   std::erase(waiting_, id);
 }

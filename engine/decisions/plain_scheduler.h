@@ -27,15 +27,25 @@ struct Preempted {
   std::int64_t by = -1;  // who needed the blocks
 };
 
+// Rows of one entry of a request's table, between a block and one of the host.
+struct Moved {
+  std::int64_t request = -1;
+  std::size_t group = 0;
+  std::int64_t entry = 0;
+  std::int32_t block = 0, host = 0;
+};
+
 struct Plan {
   std::vector<std::int64_t> running;  // before the step, in order of admission
   std::vector<Planned> scheduled;     // in the order decided
   std::vector<Preempted> preempted;
+  std::vector<Moved> out, in;  // to host memory, and from there
 };
 
 class Scheduler {
  public:
-  explicit Scheduler(const Rules& rules) : rules_(rules), cache_(rules) {}
+  explicit Scheduler(const Rules& rules)
+      : rules_(rules), cache_(rules), host_(static_cast<std::size_t>(rules.host_blocks)) {}
 
   const Rules& rules() const { return rules_; }
   void add(Request request);
@@ -68,7 +78,10 @@ class Scheduler {
   std::size_t victim() const;
   // Whether the first goes before the second: in the queue of a scheduler by priority.
   bool sooner(std::int64_t a, std::int64_t b) const;
-  void preempt(std::size_t place);  // of those that run
+  void preempt(std::size_t place, bool keep);  // of those that run; keep: its rows, if it can be
+  // Whether there is room in host memory for what of the request has been computed and is in sight.
+  bool send_away(Request& request);
+  void bring_back(Request& request);
   std::int64_t longest_chunk() const;
   void stop(Request& request);
   void finish(std::int64_t id, State state);
@@ -77,6 +90,8 @@ class Scheduler {
   Cache cache_;
   std::map<std::int64_t, Request> requests_;  // of all times
   std::vector<std::int64_t> running_, waiting_;
+  // What each block of the host holds; request -1 = nothing.
+  std::vector<Moved> host_;
   std::int64_t chunk_ = 0;  // of this step
   Plan plan_, over_;
   std::deque<Plan> in_flight_;  // oldest first

@@ -24,6 +24,23 @@ Result<void> check_chunks(const SchedulerOptions& o) {
   return {};
 }
 
+Result<void> check_swap(const SchedulerOptions& o) {
+  if (o.swap_blocks == 0) return {};
+  if (o.swap_blocks < 0) {
+    return bad_input(fmt::format("swap_blocks is {}", o.swap_blocks), "it must not be negative");
+  }
+  if (o.kv.caching) {
+    return bad_input("blocks are swapped to host memory, where no lookup finds them",
+                     "set caching to false, or leave swap_blocks out");
+  }
+  if (o.steps_in_flight > 1) {
+    return bad_input(
+        fmt::format("blocks are swapped while {} steps are in flight", o.steps_in_flight),
+        "swap with one step in flight: rows of others are still to come");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<SchedulerOptions> check_options(SchedulerOptions options) {
@@ -39,6 +56,7 @@ Result<SchedulerOptions> check_options(SchedulerOptions options) {
   const bool in_flight = options.kv.switches.cap == CapBasis::kInFlight;
   options.kv.cap_tokens = options.token_budget * (in_flight ? options.steps_in_flight : 1);
   if (auto ok = check_chunks(options); !ok) return ok.error();
+  if (auto ok = check_swap(options); !ok) return ok.error();
   Result<KvOptions> kv = check_options(options.kv);
   if (!kv) return kv.error();
   options.kv = *kv;
@@ -52,7 +70,7 @@ Result<BlockScheduler> BlockScheduler::make(const SchedulerOptions& options) {
 }
 
 BlockScheduler::BlockScheduler(const SchedulerOptions& options)
-    : options_(options), kv_(options.kv), waiting_(options.policy) {}
+    : options_(options), kv_(options.kv), waiting_(options.policy), host_(options.swap_blocks) {}
 
 Result<void> BlockScheduler::add(SchedRequest request) {
   if (request.tokens.empty()) {
@@ -97,6 +115,8 @@ const StepPlan& BlockScheduler::schedule() {
   plan_.scheduled.clear();
   plan_.preempted.clear();
   plan_.preempted_for.clear();
+  plan_.swapped_out.clear();
+  plan_.swapped_in.clear();
   plan_.total_tokens = 0;
   plan_.free_before = kv_.pool().num_free();
   plan_.chunk = chunk_limit();
@@ -166,7 +186,7 @@ void BlockScheduler::schedule_running(std::int64_t& budget) {
                              ? victim < i
                              : returned > 0;
       if (below) --i;
-      preempt(victim_slot);
+      preempt(victim_slot, true);
       plan_.preempted_for.push_back(r.id);
       if (victim_slot == slot) return;
     }
@@ -190,12 +210,14 @@ std::size_t BlockScheduler::choose_victim() const {
   return worst;
 }
 
-void BlockScheduler::preempt(std::int32_t slot) {
+void BlockScheduler::preempt(std::int32_t slot, bool may_swap) {
   SchedRequest& r = at(slot);
-  tell(CacheEventKind::kPreempt, r, CacheReason::kOutOfBlocks, r.computed);
-  give_back(r, CacheReason::kPreempt);
+  const bool kept = may_swap && swap_out(r);
+  tell(CacheEventKind::kPreempt, r, kept ? CacheReason::kSwap : CacheReason::kOutOfBlocks,
+       kept ? 0 : r.computed);
+  give_back(r, kept ? CacheReason::kSwap : CacheReason::kPreempt);
   r.status = RequestStatus::kPreempted;
-  r.computed_before = r.computed;
+  r.computed_before = kept ? 0 : r.computed;
   r.computed = 0;
   r.drafts = 0;
   r.placeholders = 0;
@@ -203,6 +225,66 @@ void BlockScheduler::preempt(std::int32_t slot) {
   ++counters_.preemptions;
   waiting_.put_back(r);
   plan_.preempted.push_back(r.id);
+}
+
+// Rows that a later token sees, and that have been computed: room for tokens to come stays behind.
+bool BlockScheduler::swap_out(SchedRequest& r) {
+  if (host_.size() == 0 || r.computed == 0) return false;
+  std::vector<SwappedTable> tables(kv_.num_groups());
+  std::vector<std::int64_t> ends;
+  std::int64_t n = 0;
+  for (std::size_t g = 0; g < tables.size(); ++g) {
+    const GroupSpec& spec = options_.kv.groups[g];
+    tables[g].nulls = blocks_floor(skipped_tokens(spec, r.computed), spec.block_tokens);
+    ends.push_back(blocks_ceil(r.computed, spec.block_tokens));
+    n += ends[g] - tables[g].nulls;
+  }
+  if (n > host_.num_free()) {
+    ++counters_.swaps_refused;
+    return false;
+  }
+  kv_.pool().context.request = r.id;
+  for (std::size_t g = 0; g < tables.size(); ++g) {
+    const std::int64_t first = tables[g].nulls;
+    tables[g].blocks = host_.take(ends[g] - first);
+    kv_.pool().context.group = static_cast<std::int32_t>(g);
+    for (std::size_t i = 0; i < tables[g].blocks.size(); ++i) {
+      const auto index = first + static_cast<std::int64_t>(i);
+      const std::int32_t host = tables[g].blocks[i];
+      const std::int32_t block = kv_.table(r.slot, g).blocks[static_cast<std::size_t>(index)];
+      plan_.swapped_out.push_back(
+          {r.id, static_cast<std::int32_t>(g), static_cast<std::int32_t>(index), block, host});
+      kv_.pool().tell(CacheEventKind::kSwapOut, block, CacheReason::kSwap, host);
+    }
+  }
+  counters_.blocks_out += n;
+  ++r.swaps;
+  r.swapped_tokens = r.computed;
+  r.swapped = std::move(tables);
+  return true;
+}
+
+void BlockScheduler::swap_in(SchedRequest& r) {
+  kv_.pool().context.request = r.id;
+  for (std::size_t g = 0; g < r.swapped.size(); ++g) {
+    kv_.pool().context.group = static_cast<std::int32_t>(g);
+    for (std::size_t i = 0; i < r.swapped[g].blocks.size(); ++i) {
+      const auto index = r.swapped[g].nulls + static_cast<std::int64_t>(i);
+      const std::int32_t host = r.swapped[g].blocks[i];
+      const std::int32_t block = kv_.table(r.slot, g).blocks[static_cast<std::size_t>(index)];
+      plan_.swapped_in.push_back(
+          {r.id, static_cast<std::int32_t>(g), static_cast<std::int32_t>(index), block, host});
+      kv_.pool().tell(CacheEventKind::kSwapIn, block, CacheReason::kSwap, host);
+      ++counters_.blocks_in;
+    }
+  }
+  forget_swapped(r);
+}
+
+void BlockScheduler::forget_swapped(SchedRequest& r) {
+  for (const SwappedTable& table : r.swapped) host_.give_back(table.blocks);
+  r.swapped.clear();
+  r.swapped_tokens = 0;
 }
 
 void BlockScheduler::schedule_waiting(std::int64_t& budget) {
@@ -215,11 +297,14 @@ void BlockScheduler::schedule_waiting(std::int64_t& budget) {
 bool BlockScheduler::admit_head(std::int64_t& budget) {
   const std::int32_t slot = waiting_.head();
   SchedRequest& r = at(slot);
+  // What it has in host memory nobody has to find: blocks for it are all that it waits for.
+  const bool comes_back = r.swapped_tokens > 0;
   const PrefixHit& hit = kv_.lookup(r);
   ++counters_.lookups;
   counters_.hit_tokens += hit.tokens;
   if (options_.kv.switches.stats == StatsPoint::kLookup) count_lookup(r, hit.tokens);
-  std::int64_t n = r.num_tokens() - hit.tokens;
+  const std::int64_t found = comes_back ? r.swapped_tokens : hit.tokens;
+  std::int64_t n = r.num_tokens() - found;
   if (plan_.chunk > 0) n = std::min(n, plan_.chunk);
   if (!options_.chunked_prefill && n > budget) return false;
   n = std::min(n, budget);
@@ -229,13 +314,21 @@ bool BlockScheduler::admit_head(std::int64_t& budget) {
   a.lookahead = options_.lookahead;
   a.whole_sequence = options_.whole_sequence;
   a.keep_watermark = !running_.empty() && kv_.watermark_blocks() > 0;
+  a.comes_back = comes_back;
+  r.computed = r.swapped_tokens;
   if (kv_.allocate(r, a) != Allocated::kYes) {
     ++counters_.failed_allocations;
+    r.computed = 0;
     return false;
   }
   if (options_.kv.switches.stats == StatsPoint::kAdmission) count_lookup(r, hit.tokens);
   tell(CacheEventKind::kAdmit, r, CacheReason::kNone, n);
-  tell(hit.any() ? CacheEventKind::kHit : CacheEventKind::kMiss, r, CacheReason::kNone, hit.tokens);
+  if (comes_back) {
+    swap_in(r);
+  } else {
+    tell(hit.any() ? CacheEventKind::kHit : CacheEventKind::kMiss, r, CacheReason::kNone,
+         hit.tokens);
+  }
   waiting_.pop();
   running_.push_back(slot);
   if (r.status == RequestStatus::kPreempted) {
@@ -244,7 +337,7 @@ bool BlockScheduler::admit_head(std::int64_t& budget) {
     counters_.recomputed_tokens += again;
   }
   r.status = RequestStatus::kRunning;
-  r.computed = hit.tokens;
+  r.computed = found;
   r.hit_tokens = hit.tokens;
   plan_tokens(r, n, true);
   budget -= n;
@@ -328,6 +421,7 @@ void BlockScheduler::finish(SchedRequest& r) {
   tell(aborted ? CacheEventKind::kAbort : CacheEventKind::kFinish, r, CacheReason::kNone,
        r.num_tokens());
   give_back(r, aborted ? CacheReason::kAbort : CacheReason::kFinish);
+  forget_swapped(r);
   slot_of_.erase(r.id);
   finished_.push_back(r.id);
   waiting_.remove(r.slot);
@@ -387,7 +481,7 @@ bool BlockScheduler::reset_prefix_cache(bool preempt_running) {
   while (preempt_running && !running_.empty()) {
     const std::int32_t slot = running_.back();
     running_.pop_back();
-    preempt(slot);
+    preempt(slot, false);
   }
   return kv_.reset_prefix_cache();
 }

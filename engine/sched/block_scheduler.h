@@ -1,7 +1,8 @@
 // Decides step by step which requests compute how many tokens, and preempts where blocks run out.
 //
 //     running, in order of admission -> each its next tokens; no blocks: preempt the last one
-//                                       (or the least urgent), which is computed anew later
+//                                       (or the least urgent), which is computed anew later, or
+//                                       whose blocks lie in host memory until it comes back
 //     waiting, head first            -> lookup, admission; the head that does not fit stops it
 //
 // schedule() counts tokens as computed at once: it may be called again before results() are in.
@@ -18,6 +19,7 @@
 
 #include "engine/cache/kv_manager.h"
 #include "engine/sched/drafter.h"
+#include "engine/sched/host_blocks.h"
 #include "engine/sched/request_queue.h"
 #include "engine/sched/sched_request.h"
 
@@ -41,9 +43,12 @@ struct SchedulerOptions {
   bool chunked_prefill = true;
   std::int64_t prefill_threshold = 0;  // most tokens of one prefill in a step; 0 = no limit
   AdaptiveChunks chunks;               // in its place
-  std::int64_t lookahead = 0;          // extra tokens of room with every allocation
-  std::int64_t steps_in_flight = 1;    // steps that may be scheduled before the first one's results
-  bool outside_writer = false;         // others write into blocks of steps in flight
+  // Blocks of host memory for the rows of preempted requests. A request whose blocks find no room
+  // there is computed anew; 0 = all are.
+  std::int64_t swap_blocks = 0;
+  std::int64_t lookahead = 0;        // extra tokens of room with every allocation
+  std::int64_t steps_in_flight = 1;  // steps that may be scheduled before the first one's results
+  bool outside_writer = false;       // others write into blocks of steps in flight
   bool keep_finished = false;  // finished requests stay readable; their slots are not used again
   DraftOptions drafts;         // of a session; the scheduler is told by set_drafts()
 };
@@ -58,13 +63,25 @@ struct ScheduledTokens {
   bool admitted = false;  // in this step, for the first time or again
 };
 
+// A block whose rows go to host memory, or come from there, before anything is computed in a step.
+struct SwapMove {
+  std::int64_t request = -1;
+  std::int32_t group = -1;
+  std::int32_t index = -1;  // entry of the request's table
+  std::int32_t block = -1;
+  std::int32_t host = -1;  // block of the host
+  friend bool operator==(const SwapMove&, const SwapMove&) = default;
+};
+
 struct StepPlan {
   std::int64_t step = -1;
   std::vector<ScheduledTokens> scheduled;   // in the order decided
   std::vector<std::int64_t> preempted;      // ids
   std::vector<std::int64_t> preempted_for;  // by entry of `preempted`: who needed the blocks
-  std::int64_t chunk = 0;                   // most tokens of one prefill in this step; 0 = no limit
-  std::int64_t free_before = 0;             // blocks, before the step
+  // A step has either, never both: one that preempts admits nobody.
+  std::vector<SwapMove> swapped_out, swapped_in;
+  std::int64_t chunk = 0;        // most tokens of one prefill in this step; 0 = no limit
+  std::int64_t free_before = 0;  // blocks, before the step
   std::int64_t total_tokens = 0;
   // By group: leading blocks that all who hold a table there share (KvManager::common_prefix); 0
   // while nobody runs.
@@ -79,6 +96,8 @@ struct SchedulerCounters {
   std::int64_t aborted = 0;
   std::int64_t scheduled_tokens = 0;
   std::int64_t recomputed_tokens = 0;
+  std::int64_t blocks_out = 0, blocks_in = 0;  // to host memory, and from there
+  std::int64_t swaps_refused = 0;              // preemptions that found no room there
 };
 
 // Prefix cache use as the engine reports it: lookups once per admission or once per lookup.
@@ -121,6 +140,7 @@ class BlockScheduler {
   std::vector<std::int64_t> take_finished() { return std::exchange(finished_, {}); }
 
   const SchedulerOptions& options() const { return options_; }
+  const HostBlocks& host_blocks() const { return host_; }
   const KvManager& kv() const { return kv_; }
   KvManager& kv() { return kv_; }
   const SchedulerCounters& counters() const { return counters_; }
@@ -141,7 +161,13 @@ class BlockScheduler {
   void schedule_waiting(std::int64_t& budget);
   bool admit_head(std::int64_t& budget);
   std::size_t choose_victim() const;
-  void preempt(std::int32_t slot);
+  // may_swap: the blocks may go to host memory, in this step.
+  void preempt(std::int32_t slot, bool may_swap);
+  // False, with nothing changed, where there is nothing to keep or no room for it.
+  bool swap_out(SchedRequest& request);
+  // It has got blocks for what it has in host memory.
+  void swap_in(SchedRequest& request);
+  void forget_swapped(SchedRequest& request);
   std::int64_t chunk_limit() const;
   void tell_chunk();
   void give_back(SchedRequest& request, CacheReason reason);
@@ -162,6 +188,7 @@ class BlockScheduler {
   std::unordered_map<std::int64_t, std::int32_t> slot_of_;
   std::vector<std::int32_t> running_;
   RequestQueue waiting_;
+  HostBlocks host_;
   StepPlan plan_;
   SchedulerCounters counters_;
   PrefixStats stats_;

@@ -100,10 +100,12 @@ AdmissionReport explain_admission(const BlockScheduler& s) {
     PrefixLookup lookup(o.groups, o.alignment, o.hash_block, o.switches.full_trim);
     lookup.find(pool, r.chain, r.num_tokens() - 1, hit);
   }
+  report.swapped = r.swapped_tokens;
+  for (const SwappedTable& table : r.swapped) report.host_blocks += std::ssize(table.blocks);
+  const std::int64_t found = hit.tokens + r.swapped_tokens;
   const bool whole = s.options().whole_sequence;
-  const std::int64_t chunk = std::min(r.num_tokens() - hit.tokens, s.options().token_budget);
-  const std::int64_t tokens =
-      whole ? r.num_tokens() : std::min(hit.tokens + chunk, o.max_model_len);
+  const std::int64_t chunk = std::min(r.num_tokens() - found, s.options().token_budget);
+  const std::int64_t tokens = whole ? r.num_tokens() : std::min(found + chunk, o.max_model_len);
   std::int64_t alone = 0;  // what it would need with nothing in the pool
   for (std::size_t g = 0; g < o.groups.size(); ++g) {
     GroupDemand d;
@@ -112,7 +114,7 @@ AdmissionReport explain_admission(const BlockScheduler& s) {
     d.cap = kv.cap(g);
     d.hit = hit.groups[g].size();
     for (const std::int32_t b : hit.groups[g].blocks) d.evictable += pool.refs(b) == 0 ? 1 : 0;
-    d.need = kv.group_need(r, g, std::min(tokens, o.max_model_len), hit.tokens, &hit, whole);
+    d.need = kv.group_need(r, g, std::min(tokens, o.max_model_len), found, &hit, whole);
     alone += whole && d.cap >= 0 ? std::min(d.required, d.cap) : d.required;
     report.need += d.need;
     report.groups.push_back(d);
@@ -130,6 +132,10 @@ std::string admission_text(const AdmissionReport& r) {
   if (r.watermark > 0) out += fmt::format(" and leaves {}", r.watermark);
   out += fmt::format(", {} are free, {} held; {} of {} requests run\n", r.free, r.held, r.running,
                      r.max_running);
+  if (r.swapped > 0) {
+    out += fmt::format("rows of {} of its tokens come back from {} host blocks\n", r.swapped,
+                       r.host_blocks);
+  }
   for (const GroupDemand& d : r.groups) {
     out += fmt::format("group {}: {} entries for its tokens", d.group, d.required);
     if (d.cap >= 0) out += fmt::format(", at most {} at once", d.cap);
@@ -155,7 +161,7 @@ std::vector<PreemptionCost> preemption_costs(const BlockScheduler& s) {
   std::sort(slots.begin(), slots.end());
   for (const std::int32_t slot : slots) {
     const SchedRequest& r = s.request(slot);
-    if (r.preemptions > 0) costs.push_back({r.id, r.preemptions, r.recomputed});
+    if (r.preemptions > 0) costs.push_back({r.id, r.preemptions, r.recomputed, r.swaps});
   }
   return costs;
 }

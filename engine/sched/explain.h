@@ -41,7 +41,9 @@ struct AdmissionReport {
   std::int64_t request = -1;  // -1: nobody waits
   std::vector<GroupDemand> groups;
   std::int64_t need = 0;
-  std::int64_t watermark = 0;  // blocks to leave free beside running requests
+  std::int64_t swapped = 0;      // its tokens whose rows come back from host memory with it
+  std::int64_t host_blocks = 0;  // in which they lie
+  std::int64_t watermark = 0;    // blocks to leave free beside running requests
   std::int64_t free = 0;
   std::int64_t held = 0;  // by requests
   std::int64_t running = 0, max_running = 0;
@@ -56,6 +58,7 @@ struct PreemptionCost {
   std::int64_t request = -1;
   std::int64_t preemptions = 0;
   std::int64_t recomputed = 0;  // tokens computed again
+  std::int64_t swaps = 0;       // of the preemptions: with its rows kept in host memory
 };
 // Of the live requests that were preempted, in slot order.
 std::vector<PreemptionCost> preemption_costs(const BlockScheduler& scheduler);

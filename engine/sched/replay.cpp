@@ -78,6 +78,21 @@ class Player {
     out["preempted"] = plan.preempted;
     out["common_prefix"] = plan.common_prefix;
     if (s_.options().chunks.on()) out["chunk"] = plan.chunk;
+    if (s_.options().swap_blocks == 0) return;
+    out["swapped_out"] = moves(plan.swapped_out);
+    out["swapped_in"] = moves(plan.swapped_in);
+  }
+
+  static Json moves(const std::vector<SwapMove>& swapped) {
+    Json out = Json::array();
+    for (const SwapMove& m : swapped) {
+      out.push_back({{"id", m.request},
+                     {"group", m.group},
+                     {"entry", m.index},
+                     {"block", m.block},
+                     {"host", m.host}});
+    }
+    return out;
   }
 
   Result<void> results(const ReplayCall& call, Json& out) {

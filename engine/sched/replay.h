@@ -6,7 +6,8 @@
 //    "running": [0], "waiting": [], "finished": [], "free": 79, "free_with_key": 0,
 //    "hash_entries": 0, "queue_digest": "..", "tables": {"0": [[1]]}, "queue": [2, 3]}
 //
-// chunk (tokens of a prompt that the step takes at most) where chunks are adaptive.
+// chunk (tokens of a prompt that the step takes at most) where chunks are adaptive; swapped_out and
+// swapped_in ([{"id": 0, "group": 0, "entry": 3, "block": 7, "host": 2}]) where blocks are swapped.
 // scheduled, preempted and common_prefix (blocks, by group) after schedule only, finished after
 // results and abort, ok (whether the call did anything) after abort and reset; tables (by request
 // and group, null = 0) and queue where the file asks for them.

@@ -127,6 +127,74 @@ Finding check_plan(const BlockScheduler& s, const StepPlan& plan) {
   return {};
 }
 
+Finding check_host_blocks(const BlockScheduler& s) {
+  const char* name = "I23 host blocks";
+  const HostBlocks& host = s.host_blocks();
+  std::map<std::int32_t, std::int64_t> holder;  // block of the host -> request
+  for (const std::int32_t slot : s.running()) {
+    const SchedRequest& r = s.request(slot);
+    if (r.swapped_tokens == 0 && r.swapped.empty()) continue;
+    return violation(name, "request {} runs and has {} tokens in host memory", r.id,
+                     r.swapped_tokens);
+  }
+  for (const std::int32_t slot : s.waiting()) {
+    const SchedRequest& r = s.request(slot);
+    for (std::size_t g = 0; g < r.swapped.size(); ++g) {
+      const GroupSpec& spec = s.options().kv.groups[g];
+      const SwappedTable& table = r.swapped[g];
+      const std::int64_t end = table.nulls + static_cast<std::int64_t>(table.blocks.size());
+      if (table.nulls * spec.block_tokens > first_seen(spec, r.swapped_tokens) ||
+          end * spec.block_tokens < r.swapped_tokens) {
+        return violation(
+            name, "request {} in group {}: entries {} to {} are in host memory, of {} tokens", r.id,
+            g, table.nulls, end, r.swapped_tokens);
+      }
+      for (const std::int32_t block : table.blocks) {
+        const auto [it, fresh] = holder.emplace(block, r.id);
+        if (!fresh || block < 0 || block >= host.size() || host.is_free(block)) {
+          return violation(
+              name, "request {} has host block {}, which is {}", r.id, block,
+              fresh ? std::string("free or none") : "request " + std::to_string(it->second) + "'s");
+        }
+      }
+    }
+  }
+  const std::int64_t held = static_cast<std::int64_t>(holder.size());
+  if (held + host.num_free() != host.size()) {
+    return violation(name, "{} of {} host blocks are held, {} are free", held, host.size(),
+                     host.num_free());
+  }
+  return {};
+}
+
+Finding check_swaps(const BlockScheduler& s, const StepPlan& plan) {
+  const char* name = "I23 host blocks";
+  if (!plan.swapped_out.empty() && !plan.swapped_in.empty()) {
+    return violation(name, "step {} swaps out and in", plan.step);
+  }
+  for (const SwapMove& move : plan.swapped_out) {
+    if (std::ranges::count(plan.preempted, move.request) != 1) {
+      return violation(name, "rows of request {} are swapped out, which is not preempted",
+                       move.request);
+    }
+  }
+  std::set<std::int32_t> targets;
+  for (const SwapMove& move : plan.swapped_in) {
+    const SchedRequest* r = s.find(move.request);
+    const bool there = r != nullptr && r->status == RequestStatus::kRunning;
+    if (!there) return violation(name, "request {} comes back and does not run", move.request);
+    const GroupTable& table = s.kv().table(r->slot, static_cast<std::size_t>(move.group));
+    if (move.index < table.first_real || move.index >= table.size() ||
+        table.blocks[static_cast<std::size_t>(move.index)] != move.block ||
+        !targets.insert(move.block).second) {
+      return violation(name,
+                       "rows of request {} come to block {}, which entry {} of group {} is not",
+                       move.request, move.block, move.index, move.group);
+    }
+  }
+  return {};
+}
+
 StepInFlight blocks_in_use(const BlockScheduler& s, const StepPlan& plan) {
   StepInFlight out{plan.step, {}};
   for (const ScheduledTokens& scheduled : plan.scheduled) {
@@ -219,6 +287,7 @@ void SchedAuditor::before_schedule() { head_ = head_before(scheduler_); }
 void SchedAuditor::after_schedule(const StepPlan& plan) {
   kv_.report(check_plan(scheduler_, plan), kSchedule);
   kv_.report(check_slots(scheduler_, plan), kSchedule);
+  kv_.report(check_swaps(scheduler_, plan), kSchedule);
   kv_.report(check_liveness(head_, plan), kSchedule);
   // One step at a time nothing else frees blocks while it runs; with several in flight they stay
   // only where frees wait for them.
@@ -238,6 +307,7 @@ void SchedAuditor::after_change() { check_now("an arrival, an abort or a reset")
 
 void SchedAuditor::check_now(const char* met) {
   kv_.report(check_scheduler(scheduler_), met);
+  kv_.report(check_host_blocks(scheduler_), met);
   kv_.report(check_in_flight(scheduler_, in_flight_), met);
   if (!events_) return;
   for (const KvEvent& event : scheduler_.kv().take_events()) {

@@ -15,6 +15,11 @@ Finding check_slots(const BlockScheduler& s, const StepPlan& plan);  // I16
 Finding check_scheduler(const BlockScheduler& s);                    // I18: its lists
 Finding check_plan(const BlockScheduler& s, const StepPlan& plan);   // I18: a step's plan
 
+// I23: a block of host memory is of one request at most, which waits, or it is free; and what a
+// step brings back lies in the request's table.
+Finding check_host_blocks(const BlockScheduler& s);
+Finding check_swaps(const BlockScheduler& s, const StepPlan& plan);
+
 // I19: what a step in flight reads or writes stays held until its results are in. The blocks of a
 // step, noted when it was planned.
 struct StepInFlight {

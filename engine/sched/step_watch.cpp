@@ -88,6 +88,7 @@ void StepWatch::walk() {
       scheduler_.kv(), state, pins, request, {}, scheduler_.options().lookahead, false};
   std::vector<Violation> found = check_state(facts);
   if (Finding more = check_scheduler(scheduler_)) found.push_back(std::move(*more));
+  if (Finding more = check_host_blocks(scheduler_)) found.push_back(std::move(*more));
   for (const Violation& v : found) fail(v.invariant.c_str(), v.what);
 }
 
@@ -95,6 +96,7 @@ void StepWatch::after_schedule(const StepPlan& plan) {
   const Clock::time_point start = Clock::now();
   met_ = "schedule";
   check_figures(plan);
+  if (Finding more = check_swaps(scheduler_, plan)) fail(more->invariant.c_str(), more->what);
   for (const ScheduledTokens& scheduled : plan.scheduled) check_request(scheduled);
   if (++steps_ % full_every_ == 0) walk();
   cost_ += Clock::now() - start;

@@ -186,6 +186,8 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
         result.checkpoints[s] = digest.value();
       }
     }
+    const HostBlocks& host = scheduler.host_blocks();
+    result.most_host_blocks = std::max(result.most_host_blocks, host.size() - host.num_free());
     if (workload.options.chunks.on()) {
       result.least_chunk = s == 1 ? plan.chunk : std::min(result.least_chunk, plan.chunk);
       result.most_chunk = std::max(result.most_chunk, plan.chunk);
@@ -230,6 +232,9 @@ Result<WorkloadResult> run_workload(const Workload& workload, const WorkloadRun&
   result.aborted = counters.aborted;
   result.scheduled_tokens = counters.scheduled_tokens;
   result.recomputed_tokens = counters.recomputed_tokens;
+  result.blocks_out = counters.blocks_out;
+  result.blocks_in = counters.blocks_in;
+  result.swaps_refused = counters.swaps_refused;
   result.final_free = scheduler.kv().pool().num_free();
   return result;
 }

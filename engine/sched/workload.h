@@ -67,6 +67,9 @@ struct WorkloadResult {
   // Of steps in which two requests or more ran, those in which all shared leading blocks, and the
   // most blocks of a group that they shared.
   std::int64_t common_steps = 0, most_common = 0;
+  std::int64_t blocks_out = 0, blocks_in = 0;    // to host memory and from there
+  std::int64_t swaps_refused = 0;                // preemptions that found no room there
+  std::int64_t most_host_blocks = 0;             // held at once
   std::int64_t least_chunk = 0, most_chunk = 0;  // that steps allowed, where chunks are adaptive
   std::int64_t final_free = 0;
   bool complete = true;  // nobody ended it before its end

@@ -86,6 +86,16 @@ void read_chunks(JsonObject& root, AdaptiveChunks& chunks) {
   object.finish();
 }
 
+void read_swap(JsonObject& root, SchedulerOptions& options) {
+  const bool swaps = root.choice("preemption", {"recompute", "swap"}, "recompute") == "swap";
+  if (swaps) {
+    options.swap_blocks = root.integer("swap_blocks", 1, kMostWorkloadBlocks);
+  } else if (root.has("swap_blocks")) {
+    root.fail("swap_blocks", "nothing is swapped: preempted requests are computed anew",
+              "give \"preemption\": \"swap\" too, or leave the key out");
+  }
+}
+
 void read_switches(JsonObject& root, const nlohmann::json& parsed, SchedulerOptions& options) {
   if (!root.has("switches")) return;
   JsonObject object = root.object("switches");
@@ -194,6 +204,7 @@ void read_engine(JsonObject& root, const nlohmann::json& parsed, CacheProfile pr
   kv.watermark = root.number("watermark", 0, 1, 0);
   options.lookahead = root.integer("lookahead", 0, kMostOfSetting, 0);
   read_chunks(root, options.chunks);
+  read_swap(root, options);
   if (root.has("retention")) read_retention(root, parsed.at("retention"), kv.retention);
   read_flagged(root, kv.groups);
   read_switches(root, parsed, options);

@@ -74,6 +74,9 @@ SchedulerOptions random_options(Random& random) {
   if (one_in(random, 4)) {
     o.steps_in_flight = 2;
     o.outside_writer = one_in(random, 2);
+  } else if (!kv.caching || one_in(random, 5)) {
+    kv.caching = false;
+    o.swap_blocks = 1 + below(random, 40);
   }
   return o;
 }

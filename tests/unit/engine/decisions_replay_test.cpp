@@ -140,6 +140,10 @@ TEST(DecisionsOfReplays, AreThePlainModels) {
     if (seed % 5 == 0) o.policy = SchedulePolicy::kPriority;
     if (seed % 7 == 0) o.kv.groups = {{GroupKind::kFull, 16, 0, false}};
     if (seed % 6 == 4) o.chunks = {4, 60};
+    if (o.steps_in_flight == 1 && seed % 4 > 1) {
+      o.kv.caching = false;
+      o.swap_blocks = 14;
+    }
     const Replay replay = Recorder(o, seed).record(300);
     Result<ReplayJudge> judge = ReplayJudge::make(replay);
     ASSERT_TRUE(judge) << judge.error().text();
