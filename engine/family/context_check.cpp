@@ -1,0 +1,49 @@
+#include "engine/family/context_check.h"
+
+#include <fmt/format.h>
+
+#include "engine/family/models.h"
+#include "kernels/params/mla_params.h"
+
+namespace attnscope {
+namespace {
+
+bool is_mla(const ModelConfig& model) { return model.family == "mla"; }
+
+// What attention of the model is that ranks do not share; empty = nothing.
+const char* against(const ModelConfig& model) {
+  if (is_mla(model)) return model.host_rows ? "rows in host memory" : "";
+  if (model.family != "dense") return "attention over lists of slots";
+  const DenseAttention& dense = model.dense;
+  if (dense.encoder) return "layers without caches";
+  if (!dense.sides.empty()) return "an encoder beside its decoder";
+  if (!dense.mask.empty()) return "a mask, which may ask for positions";
+  if (!dense.score.empty()) return "a score function, which may ask for positions";
+  if (dense.alibi_bias_max > 0) return "ALiBi, whose slopes ask for distances";
+  return "";
+}
+
+}  // namespace
+
+Result<void> check_context(const ModelConfig& model, const TensorParallel& parallel,
+                           const ContextSplit& split) {
+  const CacheLayout layout = build_cache_layout(model);
+  if (!split.splits()) return check_split(layout, split);
+  if (const std::string what = against(model); !what.empty()) {
+    return bad_input(
+        fmt::format("{} has {}: its cache is not dealt out to ranks", model.name, what),
+        "run it on one rank, without context_parallel");
+  }
+  if (parallel.size > 1) {
+    return bad_input("context_parallel together with tensor_parallel is not supported",
+                     "leave out one of both");
+  }
+  return check_split(layout, split);
+}
+
+AttendedDims attended_dims(const ModelConfig& model) {
+  if (is_mla(model)) return {AS_MLA_WIDTH, AS_MLA_LATENT};
+  return {model.head_dim, model.head_dim};
+}
+
+}  // namespace attnscope
