@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "engine/family/context_check.h"
 #include "engine/family/family.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
@@ -209,6 +210,20 @@ void read_parallel(JsonObject& root, Scenario& scenario) {
   scenario.parallel = parallel;
 }
 
+void read_context(JsonObject& root, Scenario& scenario) {
+  if (!root.has("context_parallel")) return;
+  JsonObject object = root.object("context_parallel");
+  ContextSplit split;
+  constexpr std::int64_t kLongestRun = 1024;  // tokens, as of the largest blocks
+  split.ranks = static_cast<int>(object.integer("ranks", 1, kMostContextRanks));
+  split.interleave = static_cast<int>(object.integer("interleave", 1, kLongestRun, 1));
+  object.finish();
+  if (auto good = check_context(scenario.model, scenario.parallel, split); !good) {
+    object.fail("ranks", good.error().message, good.error().hint);
+  }
+  scenario.context = split;
+}
+
 void read_ess(JsonObject& root, Scenario& scenario) {
   if (!root.has("ess")) return;
   JsonObject object = root.object("ess");
@@ -226,9 +241,10 @@ void read_ess(JsonObject& root, Scenario& scenario) {
     root.fail("ess", fmt::format("no layer of {} that runs selects rows", model.name),
               "leave it out, or choose a model whose layers select, such as tiny or tiny-v3.2");
   }
-  if (scenario.parallel.size > 1) {
+  if (scenario.parallel.size > 1 || scenario.context.splits()) {
     root.fail("ess", "rows in host memory are those of a model on one rank",
-              "leave it out, or tensor_parallel");
+              scenario.context.splits() ? "leave it out, or context_parallel"
+                                        : "leave it out, or tensor_parallel");
   }
   scenario.model.host_rows = true;
 }
@@ -393,6 +409,7 @@ void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonRea
   read_stops(root, scenario);
   read_model(root, scenario);
   if (reader.ok()) read_parallel(root, scenario);
+  if (reader.ok()) read_context(root, scenario);
   if (reader.ok()) read_ess(root, scenario);
   read_hidden_states(root, scenario);
   if (!reader.ok()) return;  // requests are checked against the model

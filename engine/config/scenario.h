@@ -23,6 +23,8 @@
 //                                     // "vllm,q_norm=bf16" (profile_switches.h)
 //     "tensor_parallel": {"size": 2,  // optional: one rank of so many is looked at, the others
 //                         "rank": 0}, // compute beside it; rank: optional, 0
+//     "context_parallel": {"ranks": 4,  // optional: the rows of each request are dealt out to so
+//                          "interleave": 1},  // many ranks, 1 to 8, by runs of so many tokens
 //     "pool_blocks": 640,             // null block included
 //     "first_block": 1,               // optional: 1; the lowest id that blocks have
 //     "ess": {"ratio": 0.2,           // optional: rows that layers select from lie in host memory
@@ -75,6 +77,7 @@
 #include <vector>
 
 #include "engine/cache/cache_layout.h"
+#include "engine/cache/context_split.h"
 #include "engine/model/model_config.h"
 #include "engine/offload/selection_trace.h"
 #include "engine/sched/block_scheduler.h"
@@ -112,6 +115,7 @@ struct Scenario {
   std::string text;         // the file as read, for reports and keys
   ModelConfig model;        // the whole one
   TensorParallel parallel;  // the slice of it that a session runs
+  ContextSplit context;     // how rows of a request are dealt out over ranks
   std::uint64_t seed = 1;
   std::string checkpoint;        // folder the weights are read from; empty = synthetic ones
   std::string hidden_states;     // file with the inputs of the layers; empty = they come about

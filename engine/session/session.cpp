@@ -24,7 +24,9 @@
 #include "engine/model/profile_switches.h"
 #include "engine/session/rewind_points.h"
 #include "engine/session/step/between_ops.h"
+#include "engine/session/step/context_parallel.h"
 #include "engine/session/step/op_change.h"
+#include "engine/session/verify/context_checks.h"
 #include "engine/session/verify/recorded_rows.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/cpu/rope_table.h"
@@ -173,6 +175,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   parts.weights = parts.ranks[static_cast<std::size_t>(scenario.parallel.rank)];
   parts.layout =
       with_peers(build_cache_layout(parts.config), scenario.parallel.size, scenario.parallel.rank);
+  parts.context = scenario.context;
   parts.adversarial_lists = scenario.adversarial_lists;
 
   std::int64_t longest = 1;
@@ -223,6 +226,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   const bool on_device = std::ranges::any_of(
       options.lanes, [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (options.witness && !on_device) s->verifier_->watch_memory();
+  if (auto ok = s->make_ranks(scenario, options); !ok) return ok.error();
   if (parts.weights_read && options.references != References::kNone) {
     auto differing = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,
                                   *parts.weights_read, parts.ranks);
@@ -272,6 +276,7 @@ Result<void> Session::begin() {
   }
   metadata_ = begin_step(parts_.layout, *serving_, tables_, std::move(metadata_));
   host_ = {serving_.get()};
+  if (context_) context_->begin_step();
   decided_ = judge_waits_ = false;
   plan_error_.reset();
   current_ = {};
@@ -482,10 +487,12 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     const auto called = as_called(layer, params, by_device);
     if (!called) return called.error();
     last_called_ = **called;
-    ran = by_device ? device_->run(lane, lanes_.function(id), layer, **called, call, is_seen)
-                    : call_op(lanes_.function(id), (*called)->data(), call);
+    ran = on_ranks(id, layer) ? run_on_ranks(id, layer, **called, call)
+          : by_device ? device_->run(lane, lanes_.function(id), layer, **called, call, is_seen)
+                      : call_op(lanes_.function(id), (*called)->data(), call);
   }
   double elapsed = seconds_since(start);
+  if (on_ranks(id, layer)) elapsed -= context_->watch_seconds();
   const int published = layer < 0 ? -1 : parts_.config.layers[static_cast<std::size_t>(layer)];
   if (!ran) {
     device_failed_ = ran.error().code == AS_NO_ENVIRONMENT && lane == DeviceRun::kLane;
@@ -505,6 +512,12 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   const bool tables_known =
       id == (parts_.layout.groups.empty() ? AS_OP_SCHEDULE : AS_OP_BLOCK_TABLES);
   if (tables_known && device_) device_->begin_step(metadata_);
+  if (on_ranks(id, layer) && context_->exchange_seconds() > 0) {
+    const double exchange = context_->exchange_seconds();
+    current_.timings.push_back({id, published, exchange * 1e6,
+                                (current_.seconds + elapsed - exchange) * 1e6,
+                                OpTiming::kExchange});
+  }
   current_.timings.push_back({id, published, elapsed * 1e6, current_.seconds * 1e6, 0});
   if (by_device && is_seen && lane == DeviceRun::kLane) {
     // The op alone: without the launch, and without the copies for whoever looks at it.
@@ -597,6 +610,9 @@ Result<void> Session::decide() {
   take_decisions(metadata_, *serving_);
   decided_ = true;
   guarded([&](InvariantGuard& guard) { guard.after_schedule(serving_->plan()); });
+  if (context_) {
+    for (const std::int32_t block : step.fresh) context_->poison(block);
+  }
   verifier_->begin_blocks(*serving_, *slab_);
   for (const std::int32_t block : step.fresh) slab_->poison(block);
   return check_invariants();
@@ -705,6 +721,7 @@ void Session::finish_step() {
   serving_->finish_step(sampled, accepted, current_.proposed);
   judged([&](ServingJudge& judge) { judge.ended(*serving_, sampled, accepted); });
   guarded([&](InvariantGuard& guard) { guard.after_results(serving_->plan()); });
+  if (context_) current_.exchanged = context_->counts();
   check_step();
   current_.results = verifier_->take_results();
   history_.push_back(std::move(current_));

@@ -28,6 +28,7 @@
 #include "engine/session/step/adversarial_lists.h"
 #include "engine/session/step/host_tier.h"
 #include "engine/session/step/op_timing.h"
+#include "engine/session/step/rank_transport.h"
 #include "engine/session/step/slab.h"
 #include "engine/session/step/tensor_parallel_sum.h"
 #include "engine/session/verify/invariant_guard.h"
@@ -86,6 +87,8 @@ struct StepRecord {
   // What the model's draft layer says comes behind it, -1 = nothing; empty without such a layer.
   std::vector<std::int32_t> proposed;
   std::vector<PoolCounts> pools;  // by layer that selects, where rows lie in host memory
+  // What ranks that share requests have sent each other; none in steps of a session that was kept.
+  ExchangeCounts exchanged{};
 };
 
 // What going back costs in memory and in steps.
@@ -98,6 +101,8 @@ struct RewindUse {
 
 struct RewindPoint;
 class RewindPoints;
+class ContextChecks;
+class ContextParallel;
 class OpChange;
 
 class Session {
@@ -188,6 +193,8 @@ class Session {
   const Slab& slab() const { return *slab_; }
   // Where rows lie in host memory; nullptr = all lie on the device.
   const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
+  // Ranks that share the rows of each request; nullptr = there is one.
+  const ContextParallel* context() const { return context_.get(); }
   const Verifier& verifier() const { return *verifier_; }
   const LaneSelector& lanes() const { return lanes_; }
   // Why the session left the device, once it has: since then the CPU lane stands in for it.
@@ -275,6 +282,13 @@ class Session {
   Result<void> leave_device(const Error& why);
   // The layer's output over all ranks.
   Result<void> sum_over_ranks(const CacheSource& source);
+  // Scenario::context.
+  Result<void> make_ranks(const Scenario& scenario, const SessionOptions& options);
+  // Whether ranks take the op apart; then on each of them, and together.
+  bool on_ranks(as_op_id op, int layer) const;
+  Result<void> run_on_ranks(as_op_id op, int layer, const OpParams& params, const as_call& call);
+  // The slab's rows are others: those of ranks too.
+  void refill_ranks();
   Error device_failure(const Error& why);  // with the place; op() leaves the device over it
   OpContext op_context();
   // Scenario::ess.
@@ -326,6 +340,8 @@ class Session {
   WorkerTables tables_;
   std::unique_ptr<Slab> slab_;
   std::optional<HostTier> tier_;
+  std::unique_ptr<ContextParallel> context_;
+  std::unique_ptr<ContextChecks> context_checks_;
   std::unique_ptr<AddressSpace> space_;
   std::unique_ptr<Verifier> verifier_;
   std::optional<TokenWatch> token_watch_;

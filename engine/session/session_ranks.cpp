@@ -1,9 +1,17 @@
-// A session that is one rank of several: its peers' ops run in the lanes of its own.
+// A session that is one rank of several: its peers' ops run in the lanes of its own. And one whose
+// requests are dealt out over ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/backend/call_op.h"
+#include "engine/family/context_check.h"
+#include "engine/model/numbers.h"
 #include "engine/session/session.h"
 #include "engine/session/step/between_ops.h"
+#include "engine/session/step/context_parallel.h"
+#include "engine/session/step/op_change.h"
+#include "engine/session/verify/context_checks.h"
 
 namespace attnscope {
 
@@ -65,6 +73,54 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   if (ok) verifier_->summed(cursor_.layer, frame_.get(parts_.graph->sum.total));
   device_failed_ = !ok && lost && ok.error().code == AS_NO_ENVIRONMENT;
   return ok;
+}
+
+Result<void> Session::make_ranks(const Scenario& scenario, const SessionOptions& options) {
+  if (!scenario.context.splits()) return {};
+  auto ok = check_context(scenario.model, scenario.parallel, scenario.context);
+  if (!ok) return ok;
+  const auto on_device = [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); };
+  if (std::ranges::any_of(options.lanes, on_device)) {
+    return bad_input("context_parallel: ranks that share requests compute on the CPU lane alone",
+                     "leave out context_parallel, or lane cuda");
+  }
+  context_ = std::make_unique<ContextParallel>(parts_, scenario.context, slab_->num_blocks());
+  context_checks_ = std::make_unique<ContextChecks>(parts_, *context_, *verifier_);
+  return {};
+}
+
+bool Session::on_ranks(as_op_id op, int layer) const {
+  if (context_ == nullptr || layer < 0) return false;
+  if (change_ != nullptr && change_->changes(op, layer)) return false;
+  return ContextParallel::inserts(op) || ContextParallel::attends(op);
+}
+
+Result<void> Session::run_on_ranks(as_op_id op, int layer, const OpParams& params,
+                                   const as_call& call) {
+  ContextParallel::Calls calls;
+  const as_op_fn function = lanes_.function(op);
+  calls.op = [&](const OpParams& p) { return call_op(function, p.data(), call); };
+  calls.merge = call;
+  if (const BetweenOps* between = lanes_.between()) calls.between = between->ranks;
+  if (references() != References::kNone) {
+    calls.watch = context_checks_.get();
+    context_checks_->begin_op(metadata_, lanes_.lane(op));
+  }
+  if (ContextParallel::attends(op)) return context_->attend(layer, params, metadata_, calls);
+  if (auto ok = context_->insert(layer, params, metadata_, calls); !ok) return ok;
+  if (auto ok = calls.op(params); !ok) return ok;
+  context_->inserted(layer, params, calls);
+  return {};
+}
+
+void Session::refill_ranks() {
+  if (context_ == nullptr) return;
+  std::vector<std::int32_t> groups(to_size(slab_->num_blocks()), -1);
+  const std::vector<BlockOwner> owners = serving_->owners();
+  for (const std::int32_t block : serving_->blocks_with_content()) {
+    groups[to_size(block)] = owners[to_size(block)].group;
+  }
+  context_->take_over(*slab_, groups);
 }
 
 }  // namespace attnscope

@@ -68,6 +68,7 @@ void Session::restore(const RewindPoint& c) {
   restore_rows(c);
   tier_ = c.tier;
   if (tier_) tier_->refill(*slab_, verifier_->shadow());
+  refill_ranks();
   const BetweenOps* between = lanes_.between();
   if (between != nullptr && between->restored != nullptr) between->restored(*slab_);
   cursor_ = {c.step, -1, 0, false};

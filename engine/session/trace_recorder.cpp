@@ -51,6 +51,7 @@ void count_result(const TapResult& result, StepSummary& summary) {
 }
 
 void time_op(const OpTiming& timing, StepSummary& summary) {
+  if (timing.stream == OpTiming::kExchange) return;  // part of the op behind it
   LayerCell* cell = cell_of(summary.layers, timing.layer);
   if (cell == nullptr || cell->microseconds == OpTiming::kNotMeasured) return;
   const bool measured = timing.microseconds != OpTiming::kNotMeasured;

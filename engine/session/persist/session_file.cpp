@@ -499,6 +499,7 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   }
   if (age == RecordsOf::kWithoutDecisions) s.take_profiles(1);
   put_back(s, pictures.front(), rows);
+  s.refill_ranks();
   for (auto& c : rewind_points) s.rewind_points_->add(std::move(c));
   s.history_ = std::move(history);
   if (s.rewind_every_ > 0) s.save_rewind_point();

@@ -13,6 +13,7 @@
 namespace attnscope {
 
 class Slab;
+struct BetweenRanks;  // between_ranks.h
 struct Weights;
 
 // Each may be null. `rope` and `ran` are left out where a device computes: what it reads is there.
@@ -28,6 +29,7 @@ struct BetweenOps {
   void (*appending)(const StepMetadata& step, std::vector<std::int32_t>& sampled,
                     std::vector<std::int32_t>& accepted) = nullptr;
   void (*restored)(const Slab& slab) = nullptr;  // going back has brought a step's bytes
+  const BetweenRanks* ranks = nullptr;           // where ranks share requests; null: nothing
 };
 
 }  // namespace attnscope

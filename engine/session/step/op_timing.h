@@ -11,6 +11,9 @@ namespace attnscope {
 struct OpTiming {
   static constexpr double kNotMeasured = -1;  // an op of a step that ran as a whole, without times
   static constexpr int kMostStreams = 64;
+  // No stream of a device: messages and merges of ranks that share a request, a part of the op that
+  // stands behind it.
+  static constexpr int kExchange = kMostStreams - 1;
   as_op_id op = AS_OP_SCHEDULE;
   int layer = -1;  // published layer number
   double microseconds = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/cache/cache_layout.h"
+#include "engine/cache/context_split.h"
 #include "engine/family/op_graph.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weights.h"
@@ -29,7 +30,8 @@ struct SessionParts {
   std::shared_ptr<const HiddenStates> inputs;                  // of the layers; null: computed
   std::shared_ptr<const RecordedRows> recorded;                // the same, read a second time
   std::vector<as_rope> ropes;                                  // by running layer, tables set
-  CacheLayout layout;  // with the caches of peers, where they have their own
+  CacheLayout layout;    // with the caches of peers, where they have their own
+  ContextSplit context;  // how rows of a request are dealt out over ranks
   Tolerances tolerances;
   bool adversarial_lists = false;  // lanes get adversarial_lists.h
   const Lane* sim = nullptr;       // references; nullptr = none

@@ -186,6 +186,11 @@ void Verifier::rank_part(int layer, const as_linear_params& wo_b) {
   if (references_ != References::kNone) sums_.part(layer, wo_b);
 }
 
+void Verifier::leave_out(const std::vector<bool>& tokens) {
+  huge_inputs_.resize(std::max(huge_inputs_.size(), tokens.size()));
+  for (std::size_t t = 0; t < tokens.size(); ++t) huge_inputs_[t] = huge_inputs_[t] || tokens[t];
+}
+
 void Verifier::summed(int layer, const as_tensor& y) {
   if (references_ == References::kNone) return;
   unchanged_.wrote(y, parts_.graph->sum.made_by);

@@ -75,6 +75,9 @@ class Verifier {
   void before_rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
   Result<void> rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
   void summed(int layer, const as_tensor& y);
+  // Between before() and after(): tokens whose op cannot be judged, as what it read elsewhere is
+  // wrong already.
+  void leave_out(const std::vector<bool>& tokens);
   // Something is wrong that no op of the step says: a result of the step in progress, or, between
   // two steps, of the next one. Layers are published numbers.
   void found(TapResult result);

@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <unordered_map>
 
+#include "engine/session/step/context_parallel.h"
 #include "engine/session/step/listed_attention.h"
 #include "engine/session/verify/evidence.h"
 #include "engine/session/verify/judging.h"
@@ -41,6 +43,17 @@ as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_
     cpu::decode_row(cache.record, cache.width, row, row + payload, at<float>(out, t));
   }
   return out;
+}
+
+// The class of attention whose parts ranks round before they merge them.
+constexpr const char* kAttentionOfRanks = "attention_of_ranks";
+
+const char* class_in_session(const SessionParts& parts, const OpParams& params,
+                             const as_tap_info& tap) {
+  const char* rule = tolerance_class(params, tap);
+  const bool merged = parts.context.splits() && ContextParallel::attends(params.op()) &&
+                      std::strcmp(rule, "attention") == 0;
+  return merged ? kAttentionOfRanks : rule;
 }
 
 // Rows that were told to go to one slot: whichever was written last is there, and that is no fault
@@ -93,8 +106,8 @@ Result<void> Verifier::compare_tap(Judging& j, std::uint32_t index) {
   const bool is_cache = tap.kind == AS_TAP_CACHE;
   const as_tensor& value = is_cache ? j.written[index] : params.tensor(tap.offset);
   TapResult result = blank(j.layer, params, tap.name, value, j.lane);
-  auto rule = parts_.tolerances.find(params.op(), tap.name, j.lane, tolerance_class(params, tap),
-                                     result.dtype);
+  auto rule = parts_.tolerances.find(params.op(), tap.name, j.lane,
+                                     class_in_session(parts_, params, tap), result.dtype);
   if (!rule) return rule.error();
   result.tolerance = rule->name;
   if (references_ == References::kNone) {

@@ -54,8 +54,9 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
     free_exact_ = std::make_unique<FreeRun>(parts.exact, parts, space, true);
   }
   // Peers, recorded inputs, drafts and lists that try a lane change what is seen between two ops.
-  const bool alone = parts.ranks.size() == 1 && parts.inputs == nullptr &&
-                     parts.graph->draft_layer < 0 && !parts.adversarial_lists;
+  const bool alone = parts.ranks.size() == 1 && !parts.context.splits() &&
+                     parts.inputs == nullptr && parts.graph->draft_layer < 0 &&
+                     !parts.adversarial_lists;
   if (lags && alone && free_sim_ != nullptr) {
     helpers_ = std::make_unique<Helpers>(std::max(1, parts.threads->num_threads / 2));
   }

@@ -25,7 +25,8 @@ constexpr InvariantText kDenseTexts[] = {
     {"attention_mass", "The LSE recomputed from the rows is the op's, and rows + sink mass is 1."},
     {"row_alone",
      "A row computed alone differs from the same row in its batch by at most two steps of bf16 or "
-     "2^-10 of its largest element (2^-8 of paged_attention), its LSE by 2^-18."},
+     "2^-10 of its largest element (2^-8 of paged_attention, 2^-7 where ranks share requests), its "
+     "LSE by 2^-18."},
 };
 
 void own_slots(const Session& session, DumpInvariants& to) {

@@ -1,0 +1,285 @@
+// Sessions whose requests are dealt out over ranks: what attention gives is what one rank gives,
+// messages are those that were planned, and what a rank does wrong is named.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/config/scenario.h"
+#include "engine/family/context_check.h"
+#include "engine/family/models.h"
+#include "engine/model/numbers.h"
+#include "engine/mutants/rank_mutants.h"
+#include "engine/session/persist/session_file.h"
+#include "engine/session/step/context_parallel.h"
+#include "kernels/cpu/codec.h"
+#include "tests/blame/dense_session.h"
+#include "tests/blame/planted_around.h"
+#include "tests/unit/app/host_device.h"
+
+namespace attnscope {
+namespace context_ranks_test {
+
+Scenario shared(const std::string& model, const ContextSplit& split) {
+  Scenario scenario = dense_scenario(*preset(model));
+  scenario.context = split;
+  return scenario;
+}
+
+std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kSim,
+                              const std::vector<std::string>& lanes = {"cpu"}) {
+  SessionOptions options;
+  options.references = references;
+  options.lanes = lanes;
+  options.threads = 2;
+  options.rewind_every = 2;
+  auto session = Session::create(scenario, all_lanes(), options);
+  EXPECT_TRUE(session) << session.error().text();
+  return session ? std::move(*session) : nullptr;
+}
+
+bool have_references() { return all_lanes().find("ref.sim") != nullptr; }
+
+const as_tensor& output_of(const OpParams& params, std::string_view tap) {
+  const as_tap_info* at = params.info().taps;
+  while (tap != at->name) ++at;
+  return params.tensor(at->offset);
+}
+
+// Models that ranks can share: with windows, chunks, sinks, layers that read those of others, one
+// KV head, as many as heads, latent rows.
+std::vector<std::string> models() {
+  std::vector<std::string> names;
+  for (const std::string& name : dense_names()) {
+    if (check_context(*preset(name), {}, {2, 1})) names.push_back(name);
+  }
+  for (const std::string& name : preset_names()) {
+    if (name.starts_with("tiny-") && preset(name)->family == "mla" &&
+        check_context(*preset(name), {}, {2, 1})) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+TEST(ContextRanks, EveryTapIsRightOnAnyNumberOfRanks) {
+  if (!have_references()) GTEST_SKIP() << "skipped: no references";
+  EXPECT_GE(models().size(), 9u);
+  for (const std::string& name : models()) {
+    for (const ContextSplit& split : {ContextSplit{2, 1}, {4, 2}, {8, 1}}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks by {}", name, split.ranks, split.interleave));
+      auto session = make(shared(name, split));
+      ASSERT_NE(session, nullptr);
+      std::int64_t attended = 0;
+      while (!session->finished()) {
+        const auto ok = session->step();
+        ASSERT_TRUE(ok) << ok.error().text();
+        const auto& results = session->history().back().results;
+        for (const TapResult& r : results) {
+          ASSERT_NE(r.verdict, Verdict::kWrong) << r.tap << ": " << r.note;
+          if (ContextParallel::attends(r.op)) attended += r.elements;
+        }
+      }
+      EXPECT_GT(attended, 0);
+    }
+  }
+}
+
+// The first step of the first layer has the same inputs, so that attention is of the same numbers.
+TEST(ContextRanks, AttentionGivesWhatOneRankGives) {
+  for (const std::string& name : models()) {
+    SCOPED_TRACE(name);
+    auto one = make(shared(name, {1, 1}), References::kNone);
+    auto ranks = make(shared(name, {4, 1}), References::kNone);
+    bool compared = false;
+    while (one->cursor().layer <= 0 && !one->cursor().after_layers) {
+      ASSERT_TRUE(one->op());
+      ASSERT_TRUE(ranks->op());
+      if (!one->ran_any() || !ContextParallel::attends(one->last_params().op())) continue;
+      compared = true;
+      const as_tensor& a = output_of(one->last_params(), "lse");
+      const as_tensor& b = output_of(ranks->last_params(), "lse");
+      double worst = 0, largest = 0, beside = 0;
+      for (std::int64_t i = 0; i < as_tensor_numel(&a); ++i) {
+        worst = std::max(worst, std::abs(double{at<float>(a)[i]} - double{at<float>(b)[i]}));
+      }
+      EXPECT_LT(worst, 2e-5) << "LSEs are fp32";
+      const as_tensor& x = output_of(one->last_params(), "o");
+      const as_tensor& y = output_of(ranks->last_params(), "o");
+      for (std::int64_t i = 0; i < as_tensor_numel(&x); ++i) {
+        const double v = cpu::bf16_to_float(at<bf16_t>(x)[i].bits);
+        const double w = cpu::bf16_to_float(at<bf16_t>(y)[i].bits);
+        largest = std::max(largest, std::abs(v));
+        beside = std::max(beside, std::abs(v - w));
+      }
+      // Each part is rounded to bf16, and so is the sum.
+      EXPECT_LT(beside, 0x1p-7 * largest);
+      EXPECT_GT(largest, 0);
+    }
+    EXPECT_TRUE(compared);
+  }
+}
+
+TEST(ContextRanks, MessagesAndBytesAreThosePlanned) {
+  const Scenario scenario = shared("tiny-llama", {4, 2});
+  auto session = make(scenario, References::kNone);
+  const ModelConfig& model = scenario.model;
+  while (!session->finished()) {
+    ASSERT_TRUE(session->step());
+    const StepRecord& record = session->history().back();
+    const AttendedDims dims = attended_dims(model);
+    const ExchangeCounts layer =
+        planned_exchange(4, model.heads, dims.query, dims.value, record.tokens);
+    for (int i = 0; i < kRankMessages; ++i) {
+      EXPECT_EQ(record.exchanged[to_size(i)].messages,
+                layer[to_size(i)].messages * model.num_layers());
+      EXPECT_EQ(record.exchanged[to_size(i)].bytes, layer[to_size(i)].bytes * model.num_layers());
+    }
+  }
+  auto alone = make(shared("tiny-llama", {1, 1}), References::kNone);
+  ASSERT_TRUE(alone->step());
+  EXPECT_EQ(alone->history().back().exchanged, ExchangeCounts{});
+  EXPECT_EQ(alone->context(), nullptr);
+}
+
+// Rows come back from the whole cache; the bytes of a step are the same as when it first ran.
+TEST(ContextRanks, GoingBackBringsTheRowsOfRanks) {
+  for (const char* name : {"tiny-llama", "tiny-gemma"}) {
+    SCOPED_TRACE(name);
+    auto session = make(shared(name, {4, 1}));
+    std::vector<std::uint64_t> digests;
+    while (!session->finished()) {
+      ASSERT_TRUE(session->step());
+      digests.push_back(session->digest());
+    }
+    const std::size_t steps = digests.size();
+    ASSERT_GE(steps, 3u);
+    for (const std::int64_t to : {1, 0, 2}) {
+      ASSERT_TRUE(session->seek({to, -1, 0, false}));
+      while (!session->finished()) {
+        ASSERT_TRUE(session->step());
+        const auto at = session->history().size() - 1;
+        EXPECT_EQ(session->digest(), digests[at]) << at;
+        const auto blamed = blame(session->history().back().results);
+        ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
+      }
+    }
+  }
+}
+
+TEST(ContextRanks, AKeptSessionGoesOn) {
+  if (!have_references()) GTEST_SKIP() << "skipped: no references";
+  const std::string file =
+      (std::filesystem::path(::testing::TempDir()) / fmt::format("context{}.session", ::getpid()))
+          .string();
+  const Scenario scenario = shared("tiny-gptoss", {2, 2});
+  auto session = make(scenario);
+  ASSERT_TRUE(session->step());
+  ASSERT_TRUE(session->step());
+  ASSERT_TRUE(save_session(*session, file, "key"));
+  auto again = make(scenario);
+  const auto loaded = load_session(*again, file, "key");
+  std::filesystem::remove(file);
+  ASSERT_TRUE(loaded) << loaded.error().text();
+  while (!again->finished()) {
+    ASSERT_TRUE(session->step());
+    ASSERT_TRUE(again->step());
+    EXPECT_EQ(again->digest(), session->digest());
+    const auto blamed = blame(again->history().back().results);
+    ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
+  }
+}
+
+// A request that finds the blocks of another one reads that one's rows on every rank.
+TEST(ContextRanks, CommonPrefixesAreSharedOnEveryRank) {
+  if (!have_references()) GTEST_SKIP() << "skipped: no references";
+  Scenario scenario = shared("tiny-llama", {4, 1});
+  ScenarioRequest late = scenario.requests[0];
+  late.name = "late";
+  late.arrival_step = 3;
+  late.tokens.push_back(9);
+  scenario.requests.push_back(late);
+  auto session = make(scenario);
+  while (!session->finished()) {
+    ASSERT_TRUE(session->step());
+    const auto blamed = blame(session->history().back().results);
+    ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
+  }
+  EXPECT_GT(session->serving().totals().hit_tokens, 0);
+}
+
+TEST(ContextRanks, PlantedBugsAreNamed) {
+  if (!have_references()) GTEST_SKIP() << "skipped: no references";
+  EXPECT_EQ(rank_mutants().size(), 5u);
+  for (const RankMutant& mutant : rank_mutants()) {
+    for (const int ranks : {2, 4}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks", mutant.name, ranks));
+      auto session = make(shared("tiny-gptoss", {ranks, 1}), References::kSim,
+                          {"cpu", fmt::format("schedule={}", mutant.name)});
+      ASSERT_NE(session, nullptr);
+      std::vector<TapResult> results;
+      for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(session->step());
+        const auto& of_step = session->history().back().results;
+        results.insert(results.end(), of_step.begin(), of_step.end());
+      }
+      const std::vector<Blame> blamed = blame(results);
+      std::string all;
+      for (const Blame& b : blamed) all += "\n    " + b.sentence();
+      ASSERT_EQ(blamed.size(), 1u) << all;
+      EXPECT_EQ(blamed[0].op, mutant.shows) << all;
+      EXPECT_FALSE(blamed[0].cache) << all;
+      EXPECT_TRUE(blamed[0].first.tap.starts_with(std::string(mutant.tap) + kRankTap)) << all;
+    }
+  }
+}
+
+// A bug of a kernel is one on every rank too.
+TEST(ContextRanks, ABugOfTheOpItselfIsNamedByIt) {
+  if (!have_references()) GTEST_SKIP() << "skipped: no references";
+  auto session = make(shared("tiny-llama", {2, 1}), References::kSim,
+                      {"cpu", "paged_attention=mutant:kv_group_off_by_one"});
+  ASSERT_TRUE(session->step());
+  const auto blamed = blame(session->history().back().results);
+  ASSERT_EQ(blamed.size(), 1u);
+  EXPECT_EQ(blamed[0].op, AS_OP_PAGED_ATTENTION);
+  EXPECT_TRUE(blamed[0].first.tap.ends_with(".rank0")) << blamed[0].sentence();
+}
+
+TEST(ContextRanks, ALaneOfADeviceIsRefused) {
+  SessionOptions options;
+  options.references = References::kNone;
+  options.lanes = {"cuda", "o_proj=cpu"};
+  options.device = std::make_shared<HostDevice>();
+  const auto session = Session::create(shared("tiny-llama", {2, 1}), host_device::lanes(), options);
+  ASSERT_FALSE(session);
+  EXPECT_NE(session.error().text().find("context_parallel"), std::string::npos)
+      << session.error().text();
+}
+
+std::string scenario_text(const std::string& context) {
+  return R"({"version": 1, "model": {"preset": "tiny-llama"}, "pool_blocks": 64, )" + context +
+         R"( "requests": [{"name": "a", "text": "one two three", "max_new_tokens": 2}]})";
+}
+
+TEST(ContextRanks, AScenarioSaysHowRowsAreDealtOut) {
+  const auto parsed = [](const std::string& context) {
+    return parse_scenario(scenario_text(context), "dcp.json");
+  };
+  const auto good = parsed(R"("context_parallel": {"ranks": 4, "interleave": 2},)");
+  ASSERT_TRUE(good) << good.error().text();
+  EXPECT_EQ(good->context, (ContextSplit{4, 2}));
+  EXPECT_EQ(parsed("")->context, ContextSplit{});
+  EXPECT_EQ(parsed(R"("context_parallel": {"ranks": 2},)")->context, (ContextSplit{2, 1}));
+  for (const auto& [context, place] :
+       {std::pair{R"("context_parallel": {"ranks": 3},)", "context_parallel.ranks"},
+        {R"("context_parallel": {"ranks": 9},)", "context_parallel.ranks"},
+        {R"("context_parallel": {"ranks": 2, "interleave": 0},)", "context_parallel.interleave"},
+        {R"("context_parallel": {"size": 2},)", "context_parallel"}}) {
+    const auto bad = parsed(context);
+    ASSERT_FALSE(bad) << context;
+    EXPECT_NE(bad.error().text().find(place), std::string::npos) << bad.error().text();
+  }
+}
+
+}  // namespace context_ranks_test
+}  // namespace attnscope
