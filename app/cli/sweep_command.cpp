@@ -39,9 +39,10 @@ const char* const kParameters =
     "prompt, topk, window, seed, sink, switch, token_budget, max_seqs, or any key of the scenario, "
     "such as pool_blocks, serving.policy, requests[0].max_new_tokens";
 // Keys of a scenario that change a run.
-constexpr const char* kKeys[] = {"model",        "hidden_states", "profile",      "tensor_parallel",
-                                 "pool_blocks",  "token_budget",  "max_requests", "serving",
-                                 "decode_steps", "requests"};
+constexpr const char* kKeys[] = {"model",           "hidden_states",    "profile",
+                                 "tensor_parallel", "context_parallel", "pool_blocks",
+                                 "token_budget",    "max_requests",     "serving",
+                                 "decode_steps",    "requests"};
 
 // "prompt=126..190", "topk=64,128", "switch=hadamard,q_norm=bf16".
 Result<Vary> parse_vary(const std::string& text) {

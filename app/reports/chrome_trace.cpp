@@ -40,18 +40,19 @@ Result<std::string> chrome_trace(const std::vector<TimedStep>& steps, const Mode
     std::int64_t ops = 0;
     for (const OpTiming& t : *step.timings) {
       if (!t.placed()) continue;
-      const char* op = as_op_find(t.op)->name;
+      const std::string op = span_label(t);
+      const bool exchange = t.stream == OpTiming::kExchange;
       json args = {{"step", step.step}};
       if (t.layer >= 0) args["layer"] = t.layer;
       if (const int phase = graph.phase(t.op); phase >= 0) {
         args["phase"] = graph.phases[static_cast<std::size_t>(phase)];
       }
-      const std::string name = t.layer >= 0 ? fmt::format("{} [{}]", op, t.layer) : std::string(op);
-      events.push_back(span(name, "op", kFirstStream + t.stream, begin + t.start, t.microseconds,
-                            std::move(args)));
+      const std::string name = t.layer >= 0 ? fmt::format("{} [{}]", op, t.layer) : op;
+      events.push_back(span(name, exchange ? "exchange" : "op", kFirstStream + t.stream,
+                            begin + t.start, t.microseconds, std::move(args)));
       streams.insert(t.stream);
       end = std::max(end, t.start + t.microseconds);
-      ++ops;
+      if (!exchange) ++ops;
     }
     if (ops == 0) continue;
     events.push_back(span(fmt::format("step {}", step.step), "step", kSteps, begin, end,

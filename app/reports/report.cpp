@@ -85,6 +85,10 @@ json located(const TapResult& r) {
   return j;
 }
 
+json message_json(const ExchangeCount& count) {
+  return {{"messages", count.messages}, {"bytes", count.bytes}};
+}
+
 json step_json(const StepRecord& step) {
   json j = {{"step", step.step},
             {"tokens", step.tokens},
@@ -105,6 +109,10 @@ json step_json(const StepRecord& step) {
           t.microseconds == OpTiming::kNotMeasured ? json(nullptr) : json(t.microseconds)},
          {"start", t.start == OpTiming::kNotMeasured ? json(nullptr) : json(t.start)},
          {"stream", t.stream}});
+  }
+  if (step.exchanged != ExchangeCounts{}) {
+    j["exchanged"] = {{"queries", message_json(step.exchanged[0])},
+                      {"parts", message_json(step.exchanged[1])}};
   }
   for (const TapResult& r : step.results) j["taps"].push_back(result_json(r));
   return j;
@@ -186,6 +194,19 @@ json pools_json(const Scenario& scenario, const std::vector<StepRecord>& steps) 
           {"warm", scenario.ess.warm},   {"hits", sum.hits},
           {"misses", sum.misses},        {"written", sum.written},
           {"evictions", sum.evictions},  {"warmed", sum.warmed}};
+}
+
+// What ranks sent each other in all steps; null where there is one.
+json ranks_json(const Scenario& scenario, const std::vector<StepRecord>& steps) {
+  if (!scenario.context.splits()) return nullptr;
+  ExchangeCounts sum{};
+  for (const StepRecord& step : steps) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += step.exchanged[i];
+  }
+  return {{"ranks", scenario.context.ranks},
+          {"interleave", scenario.context.interleave},
+          {"queries", message_json(sum[0])},
+          {"parts", message_json(sum[1])}};
 }
 
 json serving_json(const Scenario& scenario, const ServingTotals& totals) {
@@ -396,6 +417,7 @@ json make_report(const Scenario& scenario, const RunOptions& options, const RunR
           {"steps", steps},
           {"serving", serving_json(scenario, result.serving)},
           {"pools", pools_json(scenario, result.steps)},
+          {"context_parallel", ranks_json(scenario, result.steps)},
           {"summary", summary_json(result)}};
 }
 

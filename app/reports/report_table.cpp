@@ -264,6 +264,16 @@ std::string summary(const json& report, const Paint& paint) {
         of("hits"), of("misses"), 100 * static_cast<double>(of("misses")) / selected, of("written"),
         of("evictions"), of("warmed"));
   }
+  if (const json ranks = report.value("context_parallel", json()); !ranks.is_null()) {
+    const auto sent = [&](const char* what) {
+      return fmt::format("{} in {} messages",
+                         format_bytes(ranks.at(what).at("bytes").get<double>()),
+                         ranks.at(what).at("messages").get<std::int64_t>());
+    };
+    out += fmt::format("{} ranks share requests, by runs of {}: {} of queries, {} of parts\n",
+                       ranks.at("ranks").get<int>(), ranks.at("interleave").get<int>(),
+                       sent("queries"), sent("parts"));
+  }
   if (count("drafted_tokens") > 0) {
     out += fmt::format("drafts{}: {} tokens verified, {} held ({:.0f} %)\n",
                        serving.value("drafts_by_model", false) ? " of the model's draft layer" : "",

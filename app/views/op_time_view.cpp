@@ -34,6 +34,7 @@ void add_waits(OpTimeView& view, const ModelGraph& graph, int index) {
   std::map<as_op_id, Seen> spans;
   std::map<int, std::size_t> row_of;  // by stream
   for (std::size_t row = 0; row < view.rows.size(); ++row) {
+    if (view.rows[row].stream == OpTiming::kExchange) continue;  // parts of ops
     row_of[view.rows[row].stream] = row;
     for (const TimeSpan& s : view.rows[row].spans) spans[s.place.op] = {row, &s};
   }
@@ -78,9 +79,14 @@ std::string sentence_of(const OpTimeView& view, const StepSummary& step, std::op
       "the longest is {}{}, {}", longest.label,
       longest.place.layer >= 0 && !layer ? fmt::format(" of layer {}", longest.place.layer) : "",
       format_us(longest.microseconds));
-  if (view.rows.size() == 1) {
-    return fmt::format("{}: {} ops one after another, {}; {}.", where, ops, format_us(view.sum),
-                       most);
+  const bool exchanges = view.rows.back().stream == OpTiming::kExchange;
+  if (view.rows.size() == (exchanges ? 2u : 1u)) {
+    const std::string between =
+        exchanges ? fmt::format(", {} of it ({}) between ranks", format_us(view.rows.back().busy),
+                                percent(view.rows.back().busy / view.sum))
+                  : "";
+    return fmt::format("{}: {} ops one after another, {}{}; {}.", where, ops, format_us(view.sum),
+                       between, most);
   }
   const double gained = view.sum - view.span;
   const std::string gain = gained > 0
@@ -96,8 +102,14 @@ std::string sentence_of(const OpTimeView& view, const StepSummary& step, std::op
 
 std::string stream_name(const ModelGraph& graph, int stream) {
   if (stream == 0) return "main";
+  if (stream == OpTiming::kExchange) return "exchange";
   const auto at = to_size(stream);
   return at < graph.branches.size() ? graph.branches[at] : fmt::format("stream {}", stream);
+}
+
+std::string span_label(const OpTiming& timing) {
+  const char* op = as_op_find(timing.op)->name;
+  return timing.stream == OpTiming::kExchange ? fmt::format("exchange of {}", op) : op;
 }
 
 OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
@@ -113,13 +125,13 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
       ++unknown;
       continue;
     }
-    first = ops == 0 ? t.start : std::min(first, t.start);
-    ++ops;
-    rows[t.stream].spans.push_back({{step.step, t.layer, t.op},
-                                    as_op_find(t.op)->name,
-                                    t.start,
-                                    t.microseconds,
-                                    graph.phase(t.op)});
+    const bool exchange = t.stream == OpTiming::kExchange;
+    if (!exchange) {
+      first = ops == 0 ? t.start : std::min(first, t.start);
+      ++ops;
+    }
+    rows[t.stream].spans.push_back(
+        {{step.step, t.layer, t.op}, span_label(t), t.start, t.microseconds, graph.phase(t.op)});
   }
   if (ops == 0) {
     view.why_empty = unknown > 0 ? "This step ran as a whole on the GPU; its ops were not timed."
@@ -137,7 +149,7 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
     for (TimeSpan& s : row.spans) {
       s.start -= first;
       own.push_back(&s);
-      view.sum += s.microseconds;
+      if (stream != OpTiming::kExchange) view.sum += s.microseconds;
       view.span = std::max(view.span, s.start + s.microseconds);
     }
     row.busy = covered(own);
@@ -145,6 +157,7 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
   }
   for (const TimeRow& row : view.rows) {
     for (const TimeSpan& s : row.spans) {
+      if (row.stream == OpTiming::kExchange) continue;
       all.push_back(&s);
       if (longest == nullptr || s.microseconds > longest->microseconds) longest = &s;
     }

@@ -53,6 +53,8 @@ struct OpTimeView {
 
 // "main" and the captions of the branches.
 std::string stream_name(const ModelGraph& graph, int stream);
+// The op, or what ranks that share requests exchange for it.
+std::string span_label(const OpTiming& timing);
 // layer: its ops alone, a published number (-1: those around the layers); nothing: all. layers: the
 // published numbers of the graph's.
 OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,

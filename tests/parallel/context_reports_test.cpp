@@ -1,0 +1,111 @@
+// What is told of ranks that share requests: the time of their exchange, memory and messages by
+// ranks, and the report of the scenario that ships.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "app/reports/chrome_trace.h"
+#include "app/reports/report.h"
+#include "app/reports/run.h"
+#include "app/reports/storage_report.h"
+#include "app/views/op_time_view.h"
+#include "engine/config/scenario.h"
+#include "engine/model/numbers.h"
+#include "tests/blame/dense_session.h"
+
+namespace attnscope {
+namespace context_reports_test {
+
+TEST(ContextReports, TheExchangeHasALaneOfItsOwnInTime) {
+  Scenario scenario = dense_scenario(*preset("tiny-llama"));
+  scenario.context = {2, 1};
+  const auto session = session_of(scenario, References::kNone);
+  ASSERT_TRUE(session->step());
+  const StepRecord& record = session->history().back();
+  std::int64_t exchanges = 0;
+  for (std::size_t i = 0; i < record.timings.size(); ++i) {
+    const OpTiming& t = record.timings[i];
+    if (t.stream != OpTiming::kExchange) continue;
+    ++exchanges;
+    ASSERT_LT(i + 1, record.timings.size());
+    const OpTiming& whole = record.timings[i + 1];  // it is part of it
+    EXPECT_EQ(whole.op, t.op);
+    EXPECT_EQ(whole.layer, t.layer);
+    EXPECT_GE(t.start, whole.start - 1e-3);
+    EXPECT_LE(t.start + t.microseconds, whole.start + whole.microseconds + 1e-3);
+  }
+  EXPECT_EQ(exchanges, session->parts().config.num_layers());
+
+  StepSummary summary;
+  summary.timings = record.timings;
+  const ModelGraph& graph = *session->parts().graph;
+  const OpTimeView view = op_time_view(summary, graph, session->parts().config.layers, {});
+  ASSERT_EQ(view.rows.size(), 2u);
+  EXPECT_EQ(view.rows[1].name, "exchange");
+  EXPECT_EQ(view.rows[1].spans[0].label, "exchange of paged_attention");
+  EXPECT_EQ(to_count(view.rows[1].spans.size()), exchanges);
+  EXPECT_NE(view.sentence.find("between ranks"), std::string::npos) << view.sentence;
+  double sum = 0;
+  for (const TimeSpan& span : view.rows[0].spans) sum += span.microseconds;
+  EXPECT_DOUBLE_EQ(view.sum, sum) << "the exchange is part of its op";
+  const auto trace = chrome_trace({{0, record.tokens, &record.timings}}, graph, "ranks");
+  ASSERT_TRUE(trace);
+  EXPECT_NE(trace->find("exchange of paged_attention [0]"), std::string::npos);
+}
+
+TEST(ContextReports, TheLayoutTellsOfMemoryAndMessagesByRanks) {
+  StorageQuestion question;
+  question.bytes = std::int64_t{1} << 30;
+  question.max_model_len = 1024;
+  question.token_budget = 64;
+  const ModelConfig model = *preset("tiny-llama");
+  const auto report = storage_report(model, question);
+  const auto& rows = report.at("context_parallel").at("ranks");
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_TRUE(report.at("context_parallel").at("refused").is_null());
+  int ranks = 1;
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.at("ranks"), ranks);
+    EXPECT_EQ(row.at("block_bytes").get<std::int64_t>() * ranks, report.at("block_stride_bytes"));
+    EXPECT_EQ(row.at("request_bytes").get<std::int64_t>() * ranks, report.at("request_bytes"));
+    ExchangeCount sum;
+    for (const ExchangeCount& part :
+         planned_exchange(ranks, model.heads, model.head_dim, model.head_dim, 64)) {
+      sum += part;
+    }
+    EXPECT_EQ(row.at("chunk").at("messages"), sum.messages * model.num_layers());
+    EXPECT_EQ(row.at("chunk").at("bytes"), sum.bytes * model.num_layers());
+    ranks *= 2;
+  }
+  EXPECT_NE(storage_text(report).find("ranks that share each request"), std::string::npos);
+  const auto refused = storage_report(*preset("tiny"), question);
+  EXPECT_EQ(refused.at("context_parallel").at("ranks").size(), 1u);
+  EXPECT_NE(storage_text(refused).find("lists of slots"), std::string::npos);
+}
+
+// Chunks beside decodes, a preempted request, common prefixes, windows, sinks.
+TEST(ContextReports, TheScenarioThatShipsHasNothingWrong) {
+  if (all_lanes().find("ref.sim") == nullptr) GTEST_SKIP() << "skipped: no references";
+  const auto scenario = load_scenario("context_ranks");
+  ASSERT_TRUE(scenario) << scenario.error().text();
+  EXPECT_EQ(scenario->context, (ContextSplit{4, 2}));
+  RunOptions options;
+  options.session.threads = 2;
+  options.session.references = References::kSim;
+  const auto result = run_scenario(*scenario, all_lanes(), options, {});
+  ASSERT_TRUE(result) << result.error().text();
+  EXPECT_EQ(result->summary.verdict(), "ok") << result->summary.blamed.size();
+  EXPECT_GT(result->serving.preemptions, 0);
+  EXPECT_GT(result->serving.hit_tokens, 0);
+  const auto report = make_report(*scenario, options, *result, "");
+  EXPECT_EQ(report.at("context_parallel").at("ranks"), 4);
+  ExchangeCount sum;
+  for (const StepRecord& step : result->steps) sum += step.exchanged[1];
+  EXPECT_GT(sum.messages, 0);
+  EXPECT_EQ(report.at("context_parallel").at("parts").at("messages"), sum.messages);
+  EXPECT_EQ(report.at("context_parallel").at("parts").at("bytes"), sum.bytes);
+  EXPECT_NE(format_report(report, false).find("4 ranks share requests"), std::string::npos);
+}
+
+}  // namespace context_reports_test
+}  // namespace attnscope
