@@ -6,6 +6,7 @@
 //   payload/000012.safetensors     tables and tensors of step 12 (levels tables and full)
 //   cache/000012.safetensors       blocks in use after step 12, where asked for
 //   weights.safetensors            inputs that are the model's weights, where asked for
+//   notes.json                     what its readers noted (notes.h), if anything
 //
 // Every line begins with a checksum of the rest of it, every payload's digest stands in its line: a
 // recording that was interrupted reads up to its last whole step, and damage is told apart from it.

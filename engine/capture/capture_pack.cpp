@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/capture/capture.h"
+#include "engine/capture/notes.h"
 #include "engine/io/atomic_file.h"
 #include "engine/io/folder_swap.h"
 #include "engine/io/json_object.h"
@@ -38,7 +39,7 @@ constexpr std::uint64_t kMostFolders = 256;  // of an archive; a capture has two
 // Whether a capture has a file of this name: nothing else is read from an archive or put into one.
 bool belongs(const std::string& name) {
   if (name == "index.json" || name == "steps.jsonl" || name == "traces.jsonl" ||
-      name == "weights.safetensors") {
+      name == "weights.safetensors" || name == kNotesFile) {
     return true;
   }
   for (const std::string folder : {"payload/", "cache/"}) {
@@ -284,7 +285,11 @@ Result<void> check_sizes(const std::string& path, std::span<const std::uint8_t> 
     if (total > most) return too_large(total);
     const bool is_index = member.name == "index.json";
     if (is_index && member.size > kLargestIndex) return archive.damaged("index.json is too large");
-    if (!is_index) others += member.size;
+    const bool is_notes = member.name == kNotesFile;  // index.json does not count them
+    if (is_notes && member.size > kLargestNotes) {
+      return archive.damaged(fmt::format("{} is too large", kNotesFile));
+    }
+    if (!is_index && !is_notes) others += member.size;
     if (is_index) index_text.clear();
     return archive.read(member, [&](const char* data, std::size_t n) -> Result<void> {
       if (is_index) index_text.append(data, n);
