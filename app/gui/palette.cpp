@@ -65,7 +65,8 @@ void Palette::refresh(const Ui& ui) {
   const bool typed = items_text_ != text_;
   items_version_ = ui.bench.version();
   items_text_ = text_;
-  items_ = palette_items(ui.commands, text_, recent_, ui.bench.snapshot(), ui.bench.cursor());
+  items_ = palette_items(ui.commands, text_, recent_, ui.bench.snapshot(), ui.bench.cursor(),
+                         ui.bench.selection().request);
   if (typed) {
     chosen_ = 0;
     scroll_ = true;
@@ -121,7 +122,8 @@ bool Palette::draw_field() {
   ImGui::SetNextItemWidth(-FLT_MIN);
   // A value is asked for after what is there.
   const bool entered = text_input(
-      "##text", text_, "a command, a step, a place such as 7/2/sparse_attention, or @ for failures",
+      "##text", text_,
+      "a command, token 1500, block 211, 7/2/sparse_attention, text of a prompt, or @ for failures",
       ImGuiInputTextFlags_EnterReturnsTrue, to_end_);
   ImGui::PopStyleVar();
   pop_field_style();

@@ -350,4 +350,16 @@ std::string text_of(const Request& request, TokenRange range, std::size_t limit)
   return text;
 }
 
+std::int64_t step_that_computed(const Snapshot& snapshot, std::int32_t request,
+                                std::int64_t position) {
+  for (auto it = snapshot.steps.rbegin(); it != snapshot.steps.rend(); ++it) {
+    if ((*it)->writes == nullptr) continue;
+    const StepWrites& writes = *(*it)->writes;
+    for (std::size_t i = 0; i < writes.requests.size(); ++i) {
+      if (writes.requests[i] == request && writes.positions[i] == position) return (*it)->step;
+    }
+  }
+  return -1;
+}
+
 }  // namespace attnscope

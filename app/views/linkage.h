@@ -83,6 +83,10 @@ TokenSlot slot_of_entry(const SessionInfo& info, const RequestView& request, int
 std::vector<std::int64_t> entries_of_token(const CacheLayout& layout, int ratio,
                                            std::int64_t position);
 
+// The newest step that computed a token, of those that are known; -1: none did.
+std::int64_t step_that_computed(const Snapshot& snapshot, std::int32_t request,
+                                std::int64_t position);
+
 // Text of a range of tokens, escaped, cut to `limit` characters with an ellipsis.
 std::string text_of(const Request& request, TokenRange range, std::size_t limit);
 

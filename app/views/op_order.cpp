@@ -1,5 +1,7 @@
 #include "app/views/op_order.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace attnscope {
@@ -120,6 +122,11 @@ Place first_view(const SessionInfo& info, std::int64_t step) {
   }
   const auto attention = op_of_role(info, at, AS_ROLE_ATTENTION);
   return {step, info.config.layers[at], attention.value_or(AS_OP_SCHEDULE)};
+}
+
+std::string place_text(const Place& place) {
+  const std::string layer = place.layer < 0 ? "-" : std::to_string(place.layer);
+  return fmt::format("{}/{}/{}", place.step, layer, as_op_find(place.op)->name);
 }
 
 }  // namespace attnscope

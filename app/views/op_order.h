@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/session/snapshot.h"
@@ -39,5 +40,8 @@ as_op_id op_seen_in(const SessionInfo& info, std::size_t i, const Place& place);
 // Where a newcomer sees most: the attention of the second layer that selects entries, or of the
 // first, or of the last layer.
 Place first_view(const SessionInfo& info, std::int64_t step);
+
+// "7/2/indexer_topk", layer "-" outside the layers: what cursor.goto reads.
+std::string place_text(const Place& place);
 
 }  // namespace attnscope

@@ -9,6 +9,7 @@
 #include "app/text/text.h"
 #include "app/views/error_view.h"
 #include "app/views/op_order.h"
+#include "app/workbench/palette_data.h"
 
 namespace attnscope {
 namespace {
@@ -72,14 +73,10 @@ void add_place(const std::string& text, const Snapshot* snapshot, const Place& c
 
 }  // namespace
 
-std::string place_text(const Place& place) {
-  const std::string layer = place.layer < 0 ? "-" : std::to_string(place.layer);
-  return fmt::format("{}/{}/{}", place.step, layer, as_op_find(place.op)->name);
-}
-
 std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const std::string& text,
                                        const std::vector<std::string>& recent,
-                                       const Snapshot* snapshot, const Place& cursor) {
+                                       const Snapshot* snapshot, const Place& cursor,
+                                       std::int32_t request) {
   const std::string typed(trimmed(text));
   if (typed.starts_with('@')) return failures(snapshot);
   if (const auto equals = typed.find('='); equals != std::string::npos) {
@@ -95,6 +92,7 @@ std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const st
   }
   std::vector<PaletteItem> items;
   add_place(typed, snapshot, cursor, items);
+  if (snapshot != nullptr && items.empty()) items = named_data(typed, *snapshot, cursor, request);
   if (typed.empty()) {
     for (const std::string& id : recent) {
       if (const Command* command = commands.find(id)) items.push_back(item_of(*command));
@@ -104,10 +102,12 @@ std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const st
     const bool listed = typed.empty() && std::ranges::find(recent, command->id) != recent.end();
     if (!listed) items.push_back(item_of(*command));
   }
+  if (snapshot != nullptr)
+    std::ranges::move(prompt_data(typed, *snapshot), std::back_inserter(items));
   if (items.empty()) {
-    items.push_back(
-        note("No command matches",
-             "type a part of a title or id, a place such as 7/2/sparse_attention, or @"));
+    items.push_back(note("Nothing matches",
+                         "type a part of a title or id, a place such as 7/2/sparse_attention, "
+                         "token 1500, block 211, a text of a prompt, or @"));
   }
   return items;
 }

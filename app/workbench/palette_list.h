@@ -25,16 +25,15 @@ struct PaletteItem {
 };
 
 // text: what was typed. recent: ids, newest first; they lead while nothing is typed. cursor: whose
-// layer and op a lone step number means. snapshot may be null.
+// layer and op a lone step number means. request: the selected one. snapshot may be null.
 //   "7", "7/2/indexer_topk"   a place
 //   "@"                       steps with wrong taps
 //   "id=value"                that command
-//   anything else             commands, best first
+//   "token 1500", "block 211", "evict"   what is in the data (palette_data.h), then commands
+//   anything else             commands, best first, then where the prompts have that text
 std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const std::string& text,
                                        const std::vector<std::string>& recent,
-                                       const Snapshot* snapshot, const Place& cursor);
-
-// "7/2/indexer_topk", layer "-" outside the layers: what cursor.goto reads.
-std::string place_text(const Place& place);
+                                       const Snapshot* snapshot, const Place& cursor,
+                                       std::int32_t request = -1);
 
 }  // namespace attnscope

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "app/views/op_order.h"
+#include "app/workbench/workbench.h"
+#include "engine/model/numbers.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
@@ -101,6 +106,51 @@ TEST_F(PaletteList, AtListsTheStepsThatFailed) {
   ASSERT_EQ(failed.size(), 100u) << "no more than can be read";
   EXPECT_EQ(failed[1].run, "cursor.goto=2/-/sample");
   EXPECT_EQ(failed[1].detail, "2 wrong taps, first tokens");
+}
+
+TEST_F(PaletteList, FindsWhatIsInTheData) {
+  Workbench bench({});
+  RunSetup setup;
+  setup.scenario = small_scenario(90, 4);
+  setup.references = References::kNone;
+  bench.open(std::move(setup), false);
+  bench.run_until("to the end", [](const Session&) { return false; });
+  bench.wait_idle();
+  const Snapshot& snapshot = *bench.snapshot();
+  const Place cursor = bench.cursor();
+  const auto found = [&](const std::string& text) { return items(text, &snapshot, cursor); };
+  const auto first = [&](const std::string& text) { return found(text)[0]; };
+  EXPECT_EQ(first("token 5").run, "select.token=0/5");
+  EXPECT_EQ(found("token 5")[1].run, "cursor.computed=0/5");
+  EXPECT_EQ(first("Token 5 of 1").run.substr(0, 16), "select.token=1/5");
+  EXPECT_EQ(first("token 999999").kind, PaletteItem::Kind::kNote);
+  EXPECT_EQ(first("block 4").run, "select.block=4");
+  EXPECT_FALSE(first("block 4").detail.empty()) << "who holds it";
+  EXPECT_EQ(first("block 100000").kind, PaletteItem::Kind::kNote);
+  EXPECT_EQ(first("head 2").run, "select.head=2");
+  EXPECT_EQ(first("request 0").run, "select.request=0");
+  EXPECT_EQ(first("step 1").run, "cursor.goto=" + place_text({1, cursor.layer, cursor.op}));
+  EXPECT_EQ(first("entry 3 of C4A").run, "select.entry=3/4");
+  EXPECT_EQ(first("entry 3 of C9A").kind, PaletteItem::Kind::kNote);
+  EXPECT_EQ(first("layer 99").kind, PaletteItem::Kind::kNote);
+  EXPECT_EQ(first("samples").detail, "sample");
+  EXPECT_TRUE(first("samples").run.starts_with("cursor.goto="));
+  // A text of a prompt, in either case.
+  const Request& request = snapshot.requests[0].request;
+  std::string part;
+  for (int i = 10; i < 22; ++i) part += static_cast<char>(request.tokens[to_size(i)]);
+  std::string upper = part;
+  for (char& c : upper) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  for (const std::string& text : {part, upper}) {
+    const auto of_text = found(text);
+    EXPECT_TRUE(std::ranges::any_of(of_text, [](const PaletteItem& item) {
+      return item.run == "cursor.computed=0/10";
+    })) << text;
+  }
+  // Nothing of the sort.
+  for (const char* none : {"token", "token x", "block -1", "block 4 of 1", "ev", "head 2 heads"}) {
+    EXPECT_NE(first(none).kind, PaletteItem::Kind::kPlace) << none;
+  }
 }
 
 }  // namespace palette_list_test
