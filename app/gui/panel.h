@@ -39,6 +39,9 @@ class Panel {
   // The window fits its contents and has no scrollbar of its own when false.
   virtual bool scrolls() const { return true; }
 
+  // A sentence on what would be lost if the app ended now; empty: nothing.
+  virtual std::string unsaved(const Ui&) { return {}; }
+
   bool open = true;
   bool drawn = false;  // in the last frame: open, and not behind another tab
 

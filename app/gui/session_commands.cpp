@@ -2,9 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "app/gui/command_group.h"
+#include "app/gui/record_dialog.h"
 #include "app/gui/shell_commands.h"
 #include "app/text/format.h"
 #include "app/views/error_view.h"
@@ -191,6 +191,61 @@ void add_stops(const CommandGroup& group, Workbench& bench) {
             [&](std::string_view) { return bench.back_to_stop(); });
 }
 
+// A note by its place in the list, counted from 1.
+Result<std::size_t> note_by_number(const Workbench& bench, std::string_view value, const char* id) {
+  const auto count = static_cast<std::int64_t>(bench.notes().size());
+  if (count == 0)
+    return usage_error(fmt::format("{}: there is no note", id), "note.add writes one");
+  auto number = whole_value(value, id, 1, count);
+  if (!number) return number.error();
+  return static_cast<std::size_t>(*number - 1);
+}
+
+void add_places(const CommandGroup& group, CommandRegistry& registry, Workbench& bench) {
+  registry.add({.id = "place.back",
+                .title = "Back",
+                .group = "Session",
+                .help = "To the place that the last jump came from.",
+                .shortcut = "Alt+Left",
+                .run = act([&] { bench.go_back(); }),
+                .enabled = [&] { return bench.can_go_back(); },
+                .why_disabled = "nothing was jumped away from"});
+  registry.add({.id = "place.forward",
+                .title = "Forward",
+                .group = "Session",
+                .help = "To the place that Back came from.",
+                .shortcut = "Alt+Right",
+                .run = act([&] { bench.go_forward(); }),
+                .enabled = [&] { return bench.can_go_forward(); },
+                .why_disabled = "Back was not used, or a jump has led elsewhere since"});
+  group.add("note.bookmark", "Bookmark", "Marks the op under the cursor and what is selected.",
+            "Ctrl+B", [&](std::string_view) { return bench.add_note(""); });
+  group.add(
+      "note.add", "Note ..", "Writes a note on the op under the cursor and what is selected.", "",
+      [&](std::string_view value) -> Result<void> {
+        if (value.empty())
+          return usage_error("note.add: no text", "note.bookmark marks without one");
+        return bench.add_note(value);
+      },
+      "TEXT");
+  group.add(
+      "note.remove", "Remove a note ..", "Takes a note away.", "",
+      [&](std::string_view value) -> Result<void> {
+        const auto index = note_by_number(bench, value, "note.remove");
+        return index ? bench.remove_note(*index) : Result<void>(index.error());
+      },
+      "NUMBER");
+  group.add(
+      "note.goto", "Go to a note ..", "Goes to a note's place, and selects what was selected.", "",
+      [&](std::string_view value) -> Result<void> {
+        const auto index = note_by_number(bench, value, "note.goto");
+        if (!index) return index.error();
+        bench.go_to_note(*index);
+        return {};
+      },
+      "NUMBER");
+}
+
 void add_setup(const CommandGroup& group, Workbench& bench) {
   group.add("session.restart", "Start over", "Opens the scenario anew, from its first step.", "",
             [&](std::string_view) -> Result<void> { return start_over(bench); });
@@ -235,17 +290,6 @@ void add_setup(const CommandGroup& group, Workbench& bench) {
       "none, sim or both");
 }
 
-// Where a recording goes that nobody named: the first free NAME.acap, NAME-2.acap, ..
-std::string free_capture_name(const std::string& scenario) {
-  const std::string stem = std::filesystem::path(scenario).stem().string();
-  std::error_code code;
-  for (int i = 1;; ++i) {
-    std::string name = (stem.empty() ? "run" : stem) + (i > 1 ? fmt::format("-{}", i) : "");
-    name += ".acap";
-    if (!std::filesystem::exists(name, code)) return std::filesystem::absolute(name, code).string();
-  }
-}
-
 void add_captures(CommandRegistry& registry, Workbench& bench) {
   // A capture whose scenario is not here says so when it is asked for.
   const auto can_record = [&bench] {
@@ -259,29 +303,6 @@ void add_captures(CommandRegistry& registry, Workbench& bench) {
                 .run = [&](std::string_view value) -> Result<void> {
                   return bench.open_capture(std::string(value));
                 },
-                .in_menu = false});
-  registry.add({.id = "capture.record",
-                .title = "Record capture ..",
-                .group = "File",
-                .help = "Runs the scenario from its start beside the session and keeps what it "
-                        "computed; summary:FOLDER, tables:FOLDER or full:FOLDER chooses how much.",
-                .argument = "[LEVEL:]FOLDER",
-                .run = [&](std::string_view value) -> Result<void> {
-                  CaptureLevel level = CaptureLevel::kTables;
-                  if (const auto colon = value.find(':'); colon != std::string_view::npos) {
-                    if (const auto named = capture_level_by_name(value.substr(0, colon))) {
-                      level = *named;
-                      value.remove_prefix(colon + 1);
-                    }
-                  }
-                  if (value.empty()) {
-                    return usage_error("capture.record: no folder",
-                                       "such as capture.record=full:run.acap");
-                  }
-                  return bench.record(std::string(value), level);
-                },
-                .enabled = can_record,
-                .why_disabled = "no scenario is open",
                 .in_menu = false});
   registry.add({.id = "capture.record_all",
                 .title = "Record",
@@ -319,6 +340,7 @@ void add_session_commands(CommandRegistry& registry, Workbench& bench) {
   add_runs(group, bench);
   add_way_back(group, bench);
   add_stops(group, bench);
+  add_places(group, registry, bench);
   registry.add({.id = "run.cancel",
                 .title = "Stop",
                 .group = "Session",

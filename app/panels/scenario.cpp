@@ -63,6 +63,7 @@ class ScenarioPanel : public Panel {
   // The loader reads the draft on a thread of its own: a prompt may be a large file. The panel
   // picks the result up when it is drawn.
   bool animating() const override { return checking_.valid(); }
+  std::string unsaved(const Ui& ui) override;
 
  private:
   void follow(const Ui& ui);
@@ -105,6 +106,15 @@ void ScenarioPanel::register_commands(Ui& ui) {
                      .enabled = std::move(enabled),
                      .why_disabled = why});
   };
+  add(
+      "scenario.new", "New scenario",
+      "Begins a scenario of one request in the form; undo brings the edited one back.", "Ctrl+N",
+      [this, &ui](std::string_view) -> Result<void> {
+        follow(ui);
+        editor_.start(new_scenario());
+        return ui.commands.run("panel.scenario");
+      },
+      [] { return true; }, "");
   add(
       "scenario.save", "Save scenario",
       "Writes the scenario, as it is edited, to its file, or to another one.", "Ctrl+S",
@@ -168,6 +178,14 @@ void ScenarioPanel::follow(const Ui& ui) {
   if (setup.scenario.requests.empty()) return;
   seen_ = std::move(now);
   editor_.load(setup);
+}
+
+std::string ScenarioPanel::unsaved(const Ui& ui) {
+  follow(ui);
+  if (!seen_) return {};
+  if (!editor_.applied())
+    return "The scenario has edits that were not applied, and no file has them.";
+  return editor_.saved() ? "" : "The scenario was edited, and no file has it as it is now.";
 }
 
 void ScenarioPanel::check() {

@@ -70,6 +70,7 @@ class TimelinePanel : public Panel {
   void draw_bars(float y, float height);
   void draw_axis(const Ui& ui, float y, float height);
   void draw_stops(const Ui& ui, float bottom);
+  void draw_notes(const Workbench& bench, float bottom) const;
   void look_at_stops(const Workbench& bench);
   void draw_labels(const Ui& ui);
   void draw_cursor(const Ui& ui, float bottom);
@@ -301,6 +302,7 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   if (bands.axis > 0) {
     draw_axis(ui, cells_end + bands.bars, bands.axis);
     draw_stops(ui, cells_end + bands.bars + bands.axis);
+    draw_notes(ui.bench, cells_end + bands.bars + bands.axis);
   }
   draw_cursor(ui, cells_end + bands.bars);
   list_->PopClipRect();
@@ -578,6 +580,19 @@ void TimelinePanel::draw_stops(const Ui& ui, float bottom) {
     if (x < left_ || x > right_) continue;
     list_->AddTriangleFilled({x, bottom - size}, {x + size, bottom}, {x - size, bottom},
                              theme().warn);
+  }
+}
+
+// A mark of the selection's colour below each step with a note.
+void TimelinePanel::draw_notes(const Workbench& bench, float bottom) const {
+  const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(3);
+  std::int64_t last = -1;
+  for (const Note& note : bench.notes()) {  // by step
+    if (note.place.step == last) continue;
+    last = note.place.step;
+    const float x = x_of(last) + half;
+    if (x < left_ || x > right_) continue;
+    list_->AddRectFilled({x - size, bottom - 3 * size}, {x + size, bottom - size}, theme().accent);
   }
 }
 

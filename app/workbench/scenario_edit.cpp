@@ -495,6 +495,28 @@ void ScenarioEditor::load(const RunSetup& setup) {
   changed();
 }
 
+ScenarioFile new_scenario() {
+  ScenarioFile file;
+  file.name = "untitled";
+  file.preset = "tiny";
+  file.pool_blocks = "256";
+  RequestDraft request;
+  request.name = "first";
+  request.text = "Write a prompt here: each of its bytes is a token.";
+  request.max_new_tokens = "16";
+  file.requests.push_back(std::move(request));
+  return file;
+}
+
+void ScenarioEditor::start(ScenarioFile file) {
+  end();
+  undo_.push(now_);
+  now_.file = std::make_shared<File>(File{"", ScenarioFile{}});
+  now_.path.clear();
+  now_.draft.file = std::move(file);
+  changed();
+}
+
 void ScenarioEditor::changed() {
   is_applied_ = now_.file == applied_file_ && now_.draft == applied_;
   is_saved_ = now_.draft.file == now_.file->saved;

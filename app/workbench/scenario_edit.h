@@ -80,6 +80,9 @@ struct ScenarioFile {
   friend bool operator==(const ScenarioFile&, const ScenarioFile&) = default;
 };
 
+// One request of a small model, to begin with.
+ScenarioFile new_scenario();
+
 struct ScenarioDraft {
   ScenarioFile file;
   std::vector<std::string> lanes = {"cpu"};
@@ -115,6 +118,8 @@ class ScenarioEditor {
   void load(const RunSetup& setup);
 
   const ScenarioDraft& draft() const { return now_.draft; }
+  // Begins another draft, of no file; undo leads back.
+  void start(ScenarioFile file);
   // The file it came from or was saved to.
   const std::string& path() const { return now_.file->path; }
   std::uint64_t version() const { return version_; }  // grows with every change of the draft

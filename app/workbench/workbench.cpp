@@ -135,12 +135,15 @@ Workbench::~Workbench() {
 }
 
 void Workbench::open(RunSetup setup, bool warm) {
+  bool other = false;
   if (capture_ != nullptr || !same_scenario(setup.scenario, setup_.scenario)) {
     selection_ = {};
     take_stops(setup.scenario);
+    other = true;
   }
   setup_ = std::move(setup);
   capture_.reset();
+  if (other) load_notes();
   comparison_.reset();
   no_scenario_.reset();
   what_if_.reset();
@@ -190,6 +193,7 @@ Result<void> Workbench::open_capture(const std::string& path) {
   setup_.scenario = scenario ? std::move(*scenario) : Scenario{};
   setup_.lanes = lanes_of_description(capture_->index().lanes);
   take_stops(setup_.scenario);
+  load_notes();
   auto first = std::make_shared<Snapshot>();
   first->info = capture_->info();
   first->steps = steps;
@@ -213,6 +217,30 @@ Result<void> Workbench::open_capture(const std::string& path) {
   }
   show_capture(first_view(*snapshot_->info, steps.back()->step));
   return {};
+}
+
+void Workbench::close() {
+  impl_->retire();
+  impl_->mailbox = std::make_shared<Impl::Mailbox>();
+  impl_->asked_block = -1;
+  impl_->seen = nullptr;
+  if (impl_->asking) impl_->asking->cancelled = true;
+  snapshot_.reset();
+  capture_.reset();
+  comparison_.reset();
+  what_if_.reset();
+  causes_.reset();
+  no_scenario_.reset();
+  planted_.clear();
+  lane_faults_.clear();
+  target_.reset();
+  landing_.reset();
+  setup_.scenario = {};
+  stops_.clear();
+  selection_ = {};
+  cursor_ = {-1, -1, AS_OP_SCHEDULE};
+  load_notes();
+  ++version_;
 }
 
 Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const {
@@ -359,7 +387,7 @@ bool Workbench::poll() {
   return version_ != before;
 }
 
-void Workbench::go_to(const Place& place) {
+void Workbench::move_to(const Place& place) {
   landing_.reset();
   if (!snapshot_ || (!impl_->worker && !capture_)) return;
   const SessionInfo& info = *snapshot_->info;
@@ -392,31 +420,31 @@ void Workbench::next_op() {
   if (!snapshot_) return;
   const Place from = target_.value_or(cursor_);
   if (from.step < 0) {
-    go_to(places_of_step(*snapshot_->info, 0).front());
+    move_to(places_of_step(*snapshot_->info, 0).front());
   } else if (auto place = place_after(*snapshot_->info, from)) {
     if (snapshot_->finished && place->step > snapshot_->last.step && !target_) return;
-    go_to(*place);
+    move_to(*place);
   }
 }
 
 void Workbench::previous_op() {
   if (!snapshot_ || cursor_.step < 0) return;
-  if (auto place = place_before(*snapshot_->info, target_.value_or(cursor_))) go_to(*place);
+  if (auto place = place_before(*snapshot_->info, target_.value_or(cursor_))) move_to(*place);
 }
 
 void Workbench::next_layer() {
   if (!snapshot_ || cursor_.step < 0) return;
-  if (auto p = place_in_next_layer(*snapshot_->info, target_.value_or(cursor_))) go_to(*p);
+  if (auto p = place_in_next_layer(*snapshot_->info, target_.value_or(cursor_))) move_to(*p);
 }
 
 void Workbench::previous_layer() {
   if (!snapshot_ || cursor_.step < 0) return;
-  if (auto p = place_in_previous_layer(*snapshot_->info, target_.value_or(cursor_))) go_to(*p);
+  if (auto p = place_in_previous_layer(*snapshot_->info, target_.value_or(cursor_))) move_to(*p);
 }
 
 void Workbench::next_step() {
   if (capture_) {
-    go_to({cursor_.step + 1, cursor_.layer, cursor_.op});
+    move_to({cursor_.step + 1, cursor_.layer, cursor_.op});
     return;
   }
   if (!snapshot_ || !impl_->worker) return;
@@ -425,7 +453,7 @@ void Workbench::next_step() {
   ++place.step;
   const StepTrace* trace = snapshot_->trace(place.step);
   if (trace != nullptr && trace->complete) {
-    go_to(place);
+    move_to(place);
     return;
   }
   if (snapshot_->finished && place.step > snapshot_->last.step) {
@@ -444,7 +472,7 @@ void Workbench::previous_step() {
   Place place = target_.value_or(cursor_);
   if (place.step == 0) return;
   --place.step;
-  go_to(place);
+  move_to(place);
 }
 
 void Workbench::first_step() {

@@ -19,7 +19,9 @@
 #include "app/views/message.h"
 #include "app/views/selection.h"
 #include "app/views/stop_condition.h"
+#include "app/workbench/place_history.h"
 #include "engine/capture/capture.h"
+#include "engine/capture/notes.h"
 #include "engine/session/place.h"
 #include "engine/session/worker.h"
 
@@ -63,6 +65,8 @@ class Workbench {
   // Shows a capture in the place of a session: all that moves and selects works, nothing runs.
   // Errors leave everything as it was.
   Result<void> open_capture(const std::string& path);
+  // Session or capture go; nothing is shown until another is opened.
+  void close();
   // Null while a session is shown.
   const Capture* capture() const { return capture_.get(); }
   // Why what the capture was recorded from cannot be run here; nothing when it can, and for a
@@ -125,8 +129,13 @@ class Workbench {
 
   // ---- cursor
   const Place& cursor() const { return cursor_; }
-  // Moves there now if the op's trace is kept, else runs or replays to it.
+  // Moves there now if the op's trace is kept, else runs or replays to it. A jump, which go_back()
+  // undoes; moves by one op, layer or step are none.
   void go_to(const Place& place);
+  // To the place that was left by the last jump, and what was selected there; and forward again.
+  void go_back(), go_forward();
+  bool can_go_back() const { return visited_.has_back(); }
+  bool can_go_forward() const { return visited_.has_forward(); }
   void next_op(), previous_op(), next_layer(), previous_layer(), next_step(), previous_step();
   void first_step(), last_step();
   // Runs until it holds at the end of a step, or to the end.
@@ -151,6 +160,16 @@ class Workbench {
   // To the newest step before the cursor's of which one holds. A message says where nothing was
   // found, and which steps could not be looked at.
   Result<void> back_to_stop();
+
+  // ---- notes on places, by step. Those of a capture are kept in it, those of a scenario in the
+  // cache folder, and written into captures that are made of it. Where a change cannot be written,
+  // it is kept as long as the app runs, and the error says why.
+  const std::vector<Note>& notes() const { return notes_; }
+  // Of the cursor's op and of what is selected. An empty text is a bookmark.
+  Result<void> add_note(std::string_view text);
+  Result<void> remove_note(std::size_t index);
+  void go_to_note(std::size_t index);
+  std::string notes_file() const;  // where they are kept; empty: nowhere
 
   // Earliest wrong tap of all steps known; false when none is.
   bool go_to_first_failure();
@@ -208,6 +227,10 @@ class Workbench {
                     bool until_wrong);
   std::vector<std::string> planted_lanes() const;
   void show_capture(const Place& place);
+  void move_to(const Place& place);
+  void revisit(const std::optional<Visit>& visit);
+  void load_notes();
+  Result<void> keep_notes();
   void go_to_result(const TapResult& wrong);
   void land_on(const TapResult& wrong);
   Result<void> check_stops() const;  // that one is on
@@ -241,6 +264,8 @@ class Workbench {
   std::string planted_;
   std::vector<std::string> lane_faults_;
   std::vector<Stop> stops_;
+  PlaceHistory visited_;
+  std::vector<Note> notes_;
   std::optional<TapResult> landing_;  // where the cursor goes, once its op has been replayed
   std::uint64_t landed_ = 0;
   std::uint64_t version_ = 0;

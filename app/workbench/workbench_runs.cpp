@@ -43,8 +43,12 @@ Result<void> Workbench::save_capture(const std::string& path) {
   if (is_taken(path)) return usage_error(path + ": exists already", "choose another name");
   auto begun = in_background(
       "a capture is being saved",
-      [this, path, snapshot = snapshot_, scenario = setup_.scenario]() -> std::function<void()> {
+      [this, path, snapshot = snapshot_, scenario = setup_.scenario,
+       notes = notes_]() -> std::function<void()> {
         auto totals = write_capture(*snapshot, scenario, path);
+        if (totals && !notes.empty()) {
+          if (auto kept = write_notes(path + "/" + kNotesFile, notes); !kept) totals = kept.error();
+        }
         std::string text = totals ? fmt::format("{} steps saved in {} ({})", totals->steps, path,
                                                 format_bytes(static_cast<double>(totals->bytes)))
                                   : totals.error().text();
@@ -74,12 +78,15 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
   options.cancelled = [state] { return state->cancelled.load(); };
   auto begun = in_background(
       "a capture is being recorded",
-      [this, state, path, options = std::move(options), scenario = setup_.scenario,
+      [this, state, path, options = std::move(options), scenario = setup_.scenario, notes = notes_,
        registry = impl_->registry, changed = impl_->options.on_change]() -> std::function<void()> {
         auto result = record_scenario(scenario, registry, options, path, [&](const RunProgress& p) {
           state->share = p.share;
           if (changed) changed();
         });
+        if (result && result->totals.steps > 0 && !notes.empty()) {
+          if (auto kept = write_notes(path + "/" + kNotesFile, notes); !kept) result = kept.error();
+        }
         std::string text;
         auto kind = result ? Message::Kind::kInfo : Message::Kind::kError;
         if (!result) {

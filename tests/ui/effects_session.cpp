@@ -186,6 +186,83 @@ Effects session_effects() {
     EXPECT_FALSE(t.app->commands().run("select.token=1/99999"));
     EXPECT_EQ(t.selection().position, 7);
   };
+  e["select.request"] = [](Trial& t) {
+    t.run("select.request=2");
+    EXPECT_EQ(t.selection().request, 2);
+    EXPECT_EQ(t.selection().position, -1);
+    EXPECT_FALSE(t.app->commands().run("select.request=3"));
+  };
+  e["select.element"] = [](Trial& t) {
+    t.run("tensor.tap=o");
+    const std::int64_t row = t.bench().step()->kept.back();
+    t.run(fmt::format("select.element={}/2/17", row));
+    EXPECT_EQ(t.selection().tap, "o");
+    EXPECT_EQ(t.selection().element, (std::vector<std::int64_t>{row, 2, 17}));
+    for (const char* wrong : {"select.element=0", "select.element=0/2/17/1",
+                              "select.element=0/4/17", "select.element=0/2/", "select.element"}) {
+      EXPECT_FALSE(t.app->commands().run(wrong)) << wrong;
+    }
+  };
+  e["cursor.computed"] = [](Trial& t) {
+    t.run("cursor.computed=0/5");
+    EXPECT_EQ(t.cursor(), (Place{0, 3, AS_OP_SPARSE_ATTENTION})) << "the first step of its prompt";
+    EXPECT_EQ(t.selection().position, 5);
+    EXPECT_FALSE(t.app->commands().run("cursor.computed=0/99999"));
+    EXPECT_FALSE(t.app->commands().run("cursor.computed=9/0"));
+  };
+  e["place.back"] = [](Trial& t) {
+    t.run("select.token=1/7");
+    t.run("cursor.goto=2/1/q_b_proj");
+    t.run("op.forward");  // no jump
+    t.run("place.back");
+    EXPECT_EQ(t.cursor(), (Place{7, 3, AS_OP_SPARSE_ATTENTION}));
+    EXPECT_EQ(t.selection().position, 7);
+  };
+  e["place.forward"] = [](Trial& t) {
+    t.run("cursor.goto=2/1/q_b_proj");
+    t.run("cursor.goto=3/1/q_b_proj");
+    t.run("place.back");
+    t.run("place.forward");
+    EXPECT_EQ(t.cursor(), (Place{3, 1, AS_OP_Q_B_PROJ}));
+    EXPECT_FALSE(t.app->commands().run("place.forward")) << "it is the newest";
+  };
+  e["note.add"] = [](Trial& t) {
+    t.run("note.add=the sink is large here");
+    ASSERT_FALSE(t.bench().notes().empty());
+    EXPECT_EQ(t.bench().notes().back().text, "the sink is large here");
+    EXPECT_EQ(t.bench().notes().back().place, t.cursor());
+    t.run("panel.notes");
+    t.user.settle();
+    t.user.wait(4);
+    EXPECT_TRUE(t.shows("1 note on 1 step"));
+    EXPECT_FALSE(t.app->commands().run("note.add"));
+    EXPECT_FALSE(t.app->commands().run("note.add=" + std::string(3000, 'x')));
+  };
+  e["note.bookmark"] = [](Trial& t) {
+    t.run("note.bookmark");
+    const std::size_t count = t.bench().notes().size();
+    EXPECT_EQ(t.bench().notes().back().text, "");
+    t.run("note.bookmark");
+    EXPECT_EQ(t.bench().notes().size(), count) << "it is marked";
+  };
+  e["note.goto"] = [](Trial& t) {
+    t.run("select.token=1/7");
+    t.run("note.add=here");
+    t.run("cursor.goto=0/1/q_b_proj");
+    t.run("select.token=0/1");
+    t.run(fmt::format("note.goto={}", t.bench().notes().size()));
+    EXPECT_EQ(t.cursor(), (Place{7, 3, AS_OP_SPARSE_ATTENTION}));
+    EXPECT_EQ(t.selection().request, 1);
+    EXPECT_EQ(t.selection().position, 7);
+    EXPECT_FALSE(t.app->commands().run("note.goto=0"));
+  };
+  e["note.remove"] = [](Trial& t) {
+    t.run("note.add=not for long");
+    const std::size_t count = t.bench().notes().size();
+    t.run(fmt::format("note.remove={}", count));
+    EXPECT_EQ(t.bench().notes().size(), count - 1);
+    EXPECT_FALSE(t.app->commands().run("note.remove=99"));
+  };
   e["select.next_token"] = [](Trial& t) {
     t.run("select.token=0/100");
     t.run("select.next_token");
@@ -236,6 +313,7 @@ Effects session_effects() {
     t.run("select.entry=7");
     EXPECT_EQ(t.selection().entry, 7);
     EXPECT_TRUE(t.shows("entry 7: tokens"));
+    EXPECT_FALSE(t.app->commands().run("select.entry=7/5")) << "no layer has such entries";
   };
   e["select.none"] = [](Trial& t) {
     t.run("select.token=1/7");
