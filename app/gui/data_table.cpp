@@ -1,9 +1,11 @@
 #include "app/gui/data_table.h"
 
 #include <fmt/format.h>
+#include <imgui_internal.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "app/gui/icons.h"
@@ -19,6 +21,12 @@ constexpr ImGuiTableFlags kTableFlags =
     ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_BordersOuter | ImGuiTableFlags_Resizable |
     ImGuiTableFlags_Reorderable | ImGuiTableFlags_Hideable | ImGuiTableFlags_ScrollY |
     ImGuiTableFlags_SizingStretchProp | ImGuiTableFlags_NoSavedSettings;
+
+// By the window's id; tables of panels live as long as these.
+std::map<ImGuiID, const DataTable*>& drawn_tables() {
+  static std::map<ImGuiID, const DataTable*> tables;
+  return tables;
+}
 
 const std::string& exact_text(const TableCell& cell) {
   return cell.exact.empty() ? cell.text : cell.exact;
@@ -82,6 +90,14 @@ std::string row_text(const std::vector<TableCell>& cells) {
 }
 
 }  // namespace
+
+const DataTable* drawn_table(const char* window) {
+  const ImGuiWindow* found = ImGui::FindWindowByName(window);
+  const auto at = drawn_tables().find(found != nullptr ? found->ID : 0);
+  return at == drawn_tables().end() ? nullptr : at->second;
+}
+
+void forget_drawn_tables() { drawn_tables().clear(); }
 
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
@@ -282,6 +298,7 @@ TableCell whole_cell(std::int64_t n, const char* none) {
 std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::int64_t selected_key,
                                             bool filter) {
   if (columns_.empty()) return std::nullopt;
+  drawn_tables()[ImGui::GetCurrentWindow()->RootWindow->ID] = this;
   std::optional<std::int64_t> clicked;
   if (order_stale_) refilter();
   ImGui::PushID(id);

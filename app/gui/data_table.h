@@ -73,6 +73,12 @@ class DataTable {
   bool ascending_ = true;
 };
 
+// The table that a window drew last in the frame that is on the screen; null: it drew none. window:
+// its name, as ImGui::Begin had it.
+const DataTable* drawn_table(const char* window);
+// A frame begins: tables that were drawn are forgotten.
+void forget_drawn_tables();
+
 // CSV field: quoted when it holds a comma, quote or line break.
 std::string csv_field(const std::string& text);
 

@@ -2,6 +2,7 @@
 
 #include <imgui.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 
@@ -17,6 +18,25 @@ constexpr double kBusyWait = 0.1;       // between frames while the session comp
 constexpr double kTypingWait = 0.4;     // the caret blinks
 constexpr double kUnseenSeconds = 0.1;  // frames that take up input go on so long without a picture
 
+// part: in ImGui's units, which may be fewer than pixels.
+Image cut_out(const Image& image, const ImVec4& part) {
+  const ImVec2 scale = ImGui::GetIO().DisplayFramebufferScale;
+  const auto within = [](float at, int end) { return std::clamp(static_cast<int>(at), 0, end); };
+  const int left = within(part.x * scale.x, image.width);
+  const int right = within(part.z * scale.x, image.width);
+  const int top = within(part.y * scale.y, image.height);
+  const int bottom = within(part.w * scale.y, image.height);
+  if (right <= left || bottom <= top) return image;  // beside the screen
+  Image out{right - left, bottom - top, {}};
+  const auto row = static_cast<std::size_t>(image.width) * 3;
+  for (int y = top; y < bottom; ++y) {
+    const auto* from = image.rgb.data() + static_cast<std::size_t>(y) * row;
+    out.rgb.insert(out.rgb.end(), from + static_cast<std::ptrdiff_t>(left) * 3,
+                   from + static_cast<std::ptrdiff_t>(right) * 3);
+  }
+  return out;
+}
+
 class Loop {
  public:
   Loop(App& app, Platform& platform, const std::vector<std::string>& commands)
@@ -26,7 +46,10 @@ class Loop {
     stay_active();
     bool seen = false;
     while (!app_.shell().wants_close()) {
-      if (!platform_.begin_frame(wait())) break;
+      if (!platform_.begin_frame(wait())) {
+        if (!stays()) break;
+        continue;
+      }
       --frames_left_;
       if (platform_.had_event()) stay_active();
       if (app_.frame()) stay_active();
@@ -48,6 +71,14 @@ class Loop {
   }
 
  private:
+  // Whether a window that was to be closed asks first.
+  bool stays() {
+    if (auto ok = app_.commands().run("app.quit"); !ok || app_.shell().wants_close()) return false;
+    platform_.keep_open();
+    stay_active();
+    return true;
+  }
+
   // Layout and shortcuts need some frames after a change, however slow these are.
   void stay_active() {
     active_until_ = now_seconds() + kActiveSeconds;
@@ -99,8 +130,10 @@ class Loop {
       stay_active();
       return {};
     }
-    if (const std::string file = app_.shell().take_screenshot(); !file.empty()) {
-      auto written = write_png(platform_.read_pixels(), file);
+    if (const auto [file, panel] = app_.shell().take_screenshot(); !file.empty()) {
+      Image image = platform_.read_pixels();
+      if (const auto part = app_.shell().rectangle_of(panel)) image = cut_out(image, *part);
+      auto written = write_png(image, file);
       app_.bench().say(written ? Message::Kind::kInfo : Message::Kind::kError,
                        written ? "Picture written to " + file : written.error().text());
     }

@@ -41,6 +41,8 @@ class Platform {
   // Draws what ImGui::Render() left.
   virtual Result<void> render() = 0;
   virtual Image read_pixels() = 0;
+  // The window was to be closed, and stays.
+  virtual void keep_open() {}
   // Ends a wait. From any thread.
   virtual void wake() = 0;
   // Makes context and renderer anew, after the driver lost them. The window stays.

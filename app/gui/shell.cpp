@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "app/gui/data_table.h"
 #include "app/gui/input_queue.h"
 #include "app/gui/key_chord.h"
 #include "app/gui/layouts.h"
@@ -129,7 +130,9 @@ void Shell::frame() {
   if (seconds < kIdleGap && seconds > kUnseenFrame) {
     frame_times_[timed_frames_++ % frame_times_.size()] = seconds;
   }
+  if (!wanted_picture_.file.empty()) due_picture_ = std::exchange(wanted_picture_, {});
   handle_shortcuts();
+  forget_drawn_tables();
   draw_menu_bar();
   draw_cursor_line();
   draw_status_bar();
@@ -156,6 +159,7 @@ void Shell::frame() {
   draw_panels();
   drawn_ = !build_layout_ && load_layout_.empty();
   for (const auto& overlay : overlays_) overlay->draw(ui_);
+  if (quit_.draw(ui_)) wants_close_ = true;
   draw_messages();
   const double now = ImGui::GetTime();
   if ((dirty_ || ImGui::GetIO().WantSaveIniSettings) && now - last_save_ > kSaveEvery) save();
@@ -182,7 +186,7 @@ double Shell::seconds_to_save() const {
 
 bool Shell::animating() const {
   const auto moves = [](const auto& item) { return item->animating(); };
-  return !load_layout_.empty() || !focus_panels_.empty() ||
+  return !load_layout_.empty() || !wanted_picture_.file.empty() || !focus_panels_.empty() ||
          std::any_of(overlays_.begin(), overlays_.end(), moves) ||
          std::any_of(panels_.begin(), panels_.end(),
                      [&](const auto& panel) { return panel->drawn && panel->animating(); });
@@ -244,7 +248,11 @@ void Shell::draw_panels() {
     const std::string name = window_name(*panel);
     if (lies_on_the_ground(name)) ImGui::SetNextWindowBgAlpha(0);
     panel->drawn = ImGui::Begin(name.c_str(), &panel->open, flags);
-    if (panel->drawn) panel->draw(ui_);
+    if (panel->drawn) {
+      panel->draw(ui_);
+      if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) focused_panel_ = panel->id();
+      draw_panel_menu(*panel);
+    }
     ImGui::End();
     if (was_open != panel->open) dirty_ = true;
   }

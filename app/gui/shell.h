@@ -10,12 +10,14 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/gui/layouts.h"
 #include "app/gui/overlay.h"
 #include "app/gui/panel.h"
+#include "app/gui/quit_dialog.h"
 
 namespace attnscope::gui {
 
@@ -43,8 +45,14 @@ class Shell {
   bool message_shown() const { return !toasts_.empty(); }  // one that came forward
   // The graphics context is to be made anew ("app.reset_graphics").
   bool take_reset_graphics() { return std::exchange(reset_graphics_, false); }
-  // A picture of the next frame is to be written ("app.screenshot=FILE").
-  std::string take_screenshot() { return std::exchange(screenshot_, {}); }
+  // A picture of the next frame is to be written ("app.screenshot=FILE", "panel.picture=..").
+  struct Picture {
+    std::string file;   // empty: none is
+    std::string panel;  // by its id; empty: all of the screen
+  };
+  Picture take_screenshot() { return std::exchange(due_picture_, {}); }
+  // Where a panel lies on the screen, in ImGui's units; nothing: it is not drawn.
+  std::optional<ImVec4> rectangle_of(const std::string& panel);  // left, top, right, bottom
   // Writes settings and layout, once they have changed.
   void save();
   // After so long without a frame one is due that writes them; 0 = nothing is to be written.
@@ -69,6 +77,7 @@ class Shell {
   void draw_cursor_line();
   void draw_status_bar();
   void draw_panels();
+  void draw_panel_menu(Panel& panel);
   void draw_messages();
 
   Ui ui_;
@@ -86,7 +95,9 @@ class Shell {
   std::string load_layout_;               // before the next frame, from this file
   std::deque<std::string> focus_panels_;  // by commands, in order
   bool wants_close_ = false, reset_graphics_ = false;
-  std::string screenshot_;
+  QuitDialog quit_;
+  Picture wanted_picture_, due_picture_;  // of the next frame, without the menu; of this one
+  std::string focused_panel_;             // its id; the last one that was
   bool theme_applied_ = false;
   bool dirty_ = false;
   std::array<float, 60> frame_times_{};

@@ -15,15 +15,41 @@ void ShellCommands::add_file(Shell& shell) {
       "app.screenshot", "Picture ..", "Writes the next frame as a PNG file.", "",
       [&shell](std::string_view value) -> Result<void> {
         if (value.empty()) return usage_error("app.screenshot: names no file");
-        shell.screenshot_ = std::string(value);
+        shell.wanted_picture_ = {std::string(value), ""};
         return {};
       },
       "FILE");
+  shell.ui_.commands.add({.id = "file.close",
+                          .title = "Close",
+                          .group = "File",
+                          .help = "Closes the session or the capture that is shown.",
+                          .shortcut = "Ctrl+W",
+                          .run = act([&shell] { shell.ui_.bench.close(); }),
+                          .enabled = [&shell] { return shell.ui_.bench.snapshot() != nullptr; },
+                          .why_disabled = kNoSession});
   group.add("app.reset_graphics", "Restart graphics",
             "Makes the graphics context and all pictures anew, after a driver's hiccup.", "",
             act([&shell] { shell.reset_graphics_ = true; }));
-  group.add("app.quit", "Quit", "Saves settings and layout, and ends.", "Ctrl+Q",
-            act([&shell] { shell.wants_close_ = true; }));
+}
+
+// After all other commands, so that it is the last of its menu.
+void ShellCommands::add_quit(Shell& shell) {
+  const CommandGroup group(shell.ui_.commands, "File");
+  group.add("app.quit", "Quit",
+            "Saves settings and layout, and ends; asks where an edited scenario would be lost.",
+            "Ctrl+Q", act([&shell] {
+              std::vector<std::string> lost;
+              for (const auto& panel : shell.panels_) {
+                if (std::string what = panel->unsaved(shell.ui_); !what.empty()) {
+                  lost.push_back(std::move(what));
+                }
+              }
+              if (lost.empty()) {
+                shell.wants_close_ = true;
+              } else {
+                shell.quit_.ask(std::move(lost));
+              }
+            }));
 }
 
 void ShellCommands::add_panels(Shell& shell) {
@@ -82,11 +108,13 @@ void register_shell_commands(Shell& shell) {
   add_selection_commands(registry, shell.ui().bench);
   ShellCommands::add_file(shell);
   ShellCommands::add_panels(shell);
+  ShellCommands::add_exports(shell);
   ShellCommands::add_layouts(shell);
   ShellCommands::add_looks(shell);
   ShellCommands::add_switches(shell);
   ShellCommands::add_history(shell);
   ShellCommands::add_keys(shell);
+  ShellCommands::add_quit(shell);
   registry.add(
       {.id = "tour.seen",
        .title = "Tour seen",

@@ -16,8 +16,10 @@ void add_session_commands(CommandRegistry& registry, Workbench& bench);
 void add_selection_commands(CommandRegistry& registry, Workbench& bench);
 
 struct ShellCommands {
-  static void add_file(Shell& shell);      // picture, graphics, quit
+  static void add_file(Shell& shell);  // picture, graphics, close
+  static void add_quit(Shell& shell);
   static void add_panels(Shell& shell);    // bring to the front, close
+  static void add_exports(Shell& shell);   // what panels show, as files and text
   static void add_layouts(Shell& shell);   // one each, reset
   static void add_looks(Shell& shell);     // theme, size, colours
   static void add_switches(Shell& shell);  // settings that are on or off

@@ -105,6 +105,7 @@ class Window final : public Platform {
     if (glfwGetError(nullptr) != GLFW_NO_ERROR) return std::nullopt;
     return std::pair(x, y);
   }
+  void keep_open() override { glfwSetWindowShouldClose(window_, GLFW_FALSE); }
   void set_title(const std::string& title) override {
     if (title == title_) return;
     title_ = title;

@@ -1,5 +1,10 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "app/gui/layouts.h"
 #include "app/gui/theme.h"
+#include "engine/io/json_file.h"
 #include "tests/ui/command_effects.h"
 
 namespace attnscope::gui {
@@ -7,10 +12,10 @@ namespace attnscope::gui {
 Effects shell_effects() {
   Effects e;
   for (const char* panel :
-       {"timeline", "pipeline", "block_tables", "pool",     "cache",   "window",
-        "top_k",    "sink",     "tensor",       "bytes",    "error",   "selection",
-        "events",   "scenario", "review",       "coverage", "why",     "compare",
-        "time",     "plan",     "index_keys",   "backends", "row_pool"}) {
+       {"timeline", "pipeline", "block_tables", "pool",       "cache",    "window",
+        "top_k",    "sink",     "tensor",       "bytes",      "error",    "selection",
+        "notes",    "events",   "scenario",     "review",     "coverage", "why",
+        "compare",  "time",     "plan",         "index_keys", "backends", "row_pool"}) {
     e[std::string("panel.") + panel] = [panel](Trial& t) {
       t.run(std::string("panel.close=") + panel);
       EXPECT_FALSE(t.in_front(panel));
@@ -59,16 +64,106 @@ Effects shell_effects() {
   };
   e["app.screenshot"] = [](Trial& t) {
     t.run("app.screenshot=/nowhere/picture.png");
-    EXPECT_EQ(t.app->shell().take_screenshot(), "/nowhere/picture.png");
+    const auto [file, panel] = t.app->shell().take_screenshot();
+    EXPECT_EQ(file, "/nowhere/picture.png");
+    EXPECT_EQ(panel, "");
     EXPECT_FALSE(t.app->commands().run("app.screenshot"));
+  };
+  e["panel.picture"] = [](Trial& t) {
+    t.run("panel.picture=error:" + t.folder + "/error.png");
+    const auto [file, panel] = t.app->shell().take_screenshot();
+    EXPECT_EQ(file, t.folder + "/error.png");
+    EXPECT_EQ(panel, "error");
+    const auto part = t.app->shell().rectangle_of(panel);
+    ASSERT_TRUE(part);
+    EXPECT_GT(part->z, part->x);
+    EXPECT_GT(part->w, part->y);
+    t.run("panel.close=error");
+    EXPECT_FALSE(t.app->commands().run("panel.picture=error:x.png")) << "it is not on the screen";
+    EXPECT_FALSE(t.app->shell().rectangle_of("error"));
+  };
+  e["panel.table"] = [](Trial& t) {
+    t.run("panel.events");
+    t.run("panel.table=events:" + t.folder + "/events.csv");
+    const auto text = read_text_file(t.folder + "/events.csv");
+    ASSERT_TRUE(text) << text.error().text();
+    EXPECT_TRUE(text->starts_with("step")) << *text;
+    EXPECT_GT(std::ranges::count(*text, '\n'), 3);
+    EXPECT_TRUE(t.app.said("rows written to"));
+    EXPECT_FALSE(t.app->commands().run("panel.table=pool:pool.csv")) << "it has no table";
+    EXPECT_FALSE(t.app->commands().run("panel.table=events:/nowhere/events.csv"));
+  };
+  e["copy.place"] = [](Trial& t) {
+    t.run("select.token=1/7");
+    t.run("copy.place");
+    EXPECT_NE(t.clipboard().find("step 7"), std::string::npos) << t.clipboard();
+    EXPECT_NE(t.clipboard().find("token 7"), std::string::npos) << t.clipboard();
+  };
+  e["copy.value"] = [](Trial& t) {
+    t.run("tensor.tap=o");
+    EXPECT_FALSE(t.app->commands().run("copy.value")) << "no element is picked";
+    const std::int64_t row = t.bench().step()->kept.back();
+    t.run(fmt::format("select.element={}/2/17", row));
+    t.run("copy.value");
+    EXPECT_TRUE(t.clipboard().starts_with("o: token")) << t.clipboard();
+    EXPECT_NE(t.clipboard().find("head 2, dim 17"), std::string::npos) << t.clipboard();
+    const bool compared = t.bench().selected_tap()->reference.data != nullptr;
+    EXPECT_EQ(t.clipboard().find(", reference ") != std::string::npos, compared) << t.clipboard();
+  };
+  e["copy.command"] = [](Trial& t) {
+    t.run("select.token=1/7");
+    t.run("select.head=2");
+    t.run("copy.command");
+    const std::string line = t.clipboard();
+    EXPECT_TRUE(line.starts_with("attnscope gui small ")) << line;
+    EXPECT_NE(line.find("cursor.goto=7/3/sparse_attention"), std::string::npos) << line;
+    // Its commands lead there again.
+    const auto at = line.find("layout.");
+    ASSERT_NE(at, std::string::npos) << line;
+    t.run("cursor.goto=0/1/q_b_proj");
+    t.run("select.none");
+    std::string rest = line.substr(at, line.find_last_not_of("'\"") + 1 - at);
+    for (std::size_t from = 0; from <= rest.size();) {
+      const std::size_t end = std::min(rest.find(',', from), rest.size());
+      t.run(rest.substr(from, end - from));
+      from = end + 1;
+    }
+    EXPECT_EQ(t.cursor(), (Place{7, 3, AS_OP_SPARSE_ATTENTION}));
+    EXPECT_EQ(t.selection().position, 7);
+    EXPECT_EQ(t.selection().head, 2);
   };
   e["app.reset_graphics"] = [](Trial& t) {
     EXPECT_FALSE(t.app->shell().take_reset_graphics());
     t.run("app.reset_graphics");
     EXPECT_TRUE(t.app->shell().take_reset_graphics());
   };
+  e["file.close"] = [](Trial& t) {
+    t.run("file.close");
+    EXPECT_EQ(t.bench().snapshot(), nullptr);
+    EXPECT_LT(t.bench().cursor().step, 0);
+    // Every panel says so.
+    for (const auto* panel : {"error", "tensor", "events", "scenario", "notes", "pool"}) {
+      t.run(std::string("panel.") + panel);
+    }
+    EXPECT_TRUE(t.shows("No session"));
+    EXPECT_FALSE(t.app->commands().run("file.close")) << "nothing is open";
+    EXPECT_FALSE(t.app->commands().run("op.forward"));
+    t.run("scenario.open=tiny-llama");
+    EXPECT_NE(t.bench().snapshot(), nullptr);
+  };
   e["app.quit"] = [](Trial& t) {
     EXPECT_FALSE(t.app->shell().wants_close());
+    // An edit that no file has is asked about.
+    t.run("scenario.new");
+    t.run("app.quit");
+    EXPECT_FALSE(t.app->shell().wants_close());
+    EXPECT_TRUE(t.popup_open());
+    EXPECT_TRUE(t.shows("no file has"));
+    t.user.ctx->ItemClick("**/Stay##quit");
+    t.user.wait(3);
+    EXPECT_FALSE(t.popup_open());
+    EXPECT_FALSE(t.app->shell().wants_close());
+    t.run("scenario.revert");
     t.run("app.quit");
     EXPECT_TRUE(t.app->shell().wants_close());
   };
