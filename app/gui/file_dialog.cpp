@@ -10,6 +10,7 @@
 #include "app/gui/widgets.h"
 #include "app/text/format.h"
 #include "app/text/text.h"
+#include "engine/capture/capture.h"
 
 namespace attnscope::gui {
 namespace {
@@ -47,22 +48,23 @@ std::string parent(const std::string& path) { return fs::path(path).parent_path(
 }  // namespace
 
 void FileDialog::register_commands(Ui& ui) {
-  ui.commands.add({.id = "scenario.open",
-                   .title = "Open scenario ..",
-                   .group = "File",
-                   .help = "Opens a scenario by name or file; without one, asks for it.",
-                   .shortcut = "Ctrl+O",
-                   .argument = "NAME or FILE",
-                   .run = [this, &ui](std::string_view value) -> Result<void> {
-                     if (value.empty()) {
-                       start(ui, false);
-                       return {};
-                     }
-                     const std::string path(value);
-                     if (auto ok = ui.bench.open_scenario(path); !ok) return ok;
-                     remember(ui.settings, path);
-                     return {};
-                   }});
+  ui.commands.add(
+      {.id = "scenario.open",
+       .title = "Open ..",
+       .group = "File",
+       .help = "Opens a scenario by name or file, or a capture; without one, asks for it.",
+       .shortcut = "Ctrl+O",
+       .argument = "NAME or FILE",
+       .run = [this, &ui](std::string_view value) -> Result<void> {
+         if (value.empty()) {
+           start(ui, false);
+           return {};
+         }
+         const std::string path(value);
+         if (auto ok = ui.bench.open_scenario(path); !ok) return ok;
+         remember(ui.settings, path);
+         return {};
+       }});
   ui.commands.add({.id = "scenario.save_as",
                    .title = "Save scenario as ..",
                    .group = "File",
@@ -115,13 +117,17 @@ void FileDialog::enter(const std::string& folder) {
   }
   error_.clear();
   list_ = std::move(*list);
+  captures_.clear();
+  for (const FolderItem& item : list_.items) {
+    captures_.push_back(!saving_ && item.folder && is_capture_folder(listed_path(item.name)));
+  }
   if (!saving_) typed_.clear();
 }
 
 // A folder is entered, a file opened or saved.
 void FileDialog::activate(Ui& ui, const std::string& path) {
   overwrite_.clear();
-  if (is_folder(path)) {
+  if (is_folder(path) && (saving_ || !is_capture_folder(path))) {
     enter(path);
     return;
   }
@@ -190,13 +196,14 @@ void FileDialog::draw_items(Ui& ui) {
   while (clipper.Step()) {
     for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
       const FolderItem& item = list_.items[static_cast<std::size_t>(i)];
-      const std::string label =
-          fmt::format("{}  {}##{}", item.folder ? icon::kFolder : "   ", item.name, item.name);
+      const bool capture = captures_[static_cast<std::size_t>(i)];
+      const char* mark = capture ? icon::kRecord : item.folder ? icon::kFolder : "   ";
+      const std::string label = fmt::format("{}  {}##{}", mark, item.name, item.name);
       if (ImGui::Selectable(label.c_str(), i == chosen_, ImGuiSelectableFlags_AllowDoubleClick)) {
         chosen_ = i;
         typed_ = item.name;
         focus_ = true;
-        if (item.folder || ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) {
+        if ((item.folder && !capture) || ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) {
           activated = listed_path(item.name);
         }
       }
@@ -263,7 +270,8 @@ void FileDialog::draw_bottom(Ui& ui) {
 }
 
 void FileDialog::draw(Ui& ui) {
-  const char* title = saving_ ? "Save scenario###file dialog" : "Open scenario###file dialog";
+  const char* title =
+      saving_ ? "Save scenario###file dialog" : "Open scenario or capture###file dialog";
   if (!dialog_.begin(title, {760, 480})) return;
   handle_keys();
   if (ImGui::Button("Up")) enter(parent(list_.path));

@@ -35,6 +35,7 @@ class FileDialog : public Overlay {
   Dialog dialog_;
   bool saving_ = false;
   FolderList list_;
+  std::vector<bool> captures_;  // by item: a folder that is opened, not entered
   std::string typed_, error_;
   std::string overwrite_;  // path that exists, while it is asked about
   std::vector<std::string> shipped_;

@@ -41,7 +41,7 @@ void LessonCard::register_commands(Ui& ui) {
     return ui.bench.snapshot() != nullptr && !lessons_here(ui).empty();
   };
   const auto planted = [this, &ui] { return lesson_ != nullptr || !ui.bench.planted().empty(); };
-  constexpr const char* kNoSession = "no session is open whose model has lessons";
+  constexpr const char* kNoLessons = "no session is open whose model has lessons";
   ui.commands.add({.id = "lesson.open",
                    .title = "Try it: plant a bug ..",
                    .group = "Help",
@@ -51,7 +51,7 @@ void LessonCard::register_commands(Ui& ui) {
                      return {};
                    },
                    .enabled = has_session,
-                   .why_disabled = kNoSession});
+                   .why_disabled = kNoLessons});
   ui.commands.add({.id = "lesson.plant",
                    .title = "Plant a bug ..",
                    .group = "Help",
@@ -59,7 +59,7 @@ void LessonCard::register_commands(Ui& ui) {
                    .argument = "NAME",
                    .run = [this, &ui](std::string_view name) { return plant(ui, name, false); },
                    .enabled = has_session,
-                   .why_disabled = kNoSession,
+                   .why_disabled = kNoLessons,
                    .in_menu = false});
   ui.commands.add({.id = "lesson.random",
                    .title = "Plant a bug, any",
@@ -74,7 +74,7 @@ void LessonCard::register_commands(Ui& ui) {
                      return plant(ui, next->name, true);
                    },
                    .enabled = has_session,
-                   .why_disabled = kNoSession});
+                   .why_disabled = kNoLessons});
   ui.commands.add({.id = "lesson.remove",
                    .title = "Take the bug out",
                    .group = "Help",

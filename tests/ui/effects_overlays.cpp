@@ -53,6 +53,16 @@ Effects overlay_effects() {
     EXPECT_EQ(t.bench().snapshot()->info->request_names.size(), 4u);
     opens("scenario.open", "shipped")(t);
   };
+  e["scenario.new"] = [](Trial& t) {
+    t.run("scenario.new");
+    wait_for_draft(t.user);
+    EXPECT_TRUE(t.in_front("scenario"));
+    EXPECT_TRUE(t.shows("Changed, not applied")) << "nothing of it is wrong";
+    EXPECT_NE(t.bench().setup().scenario.name, "untitled") << "the session runs on";
+    t.run("scenario.apply");
+    EXPECT_EQ(t.bench().setup().scenario.name, "untitled");
+    EXPECT_EQ(t.bench().setup().scenario.path, "");
+  };
   e["scenario.apply"] = [](Trial& t) {
     EXPECT_FALSE(t.app->commands().run("scenario.apply")) << "nothing was changed";
     edit(t);
@@ -122,6 +132,15 @@ Effects overlay_effects() {
   e["capture.record"] = [](Trial& t) {
     const std::string path = t.folder + "/recorded.acap";
     std::filesystem::remove_all(path);
+    // Without a folder it asks, and says how large it will be.
+    t.run("capture.record");
+    EXPECT_TRUE(t.popup_open());
+    for (int i = 0; i < 500 && !t.shows("About "); ++i) t.user.wait(2);
+    EXPECT_TRUE(t.shows("About 8 steps, ")) << t.user.screen();
+    EXPECT_TRUE(t.shows("are free there"));
+    t.user.ctx->ItemClick("**/Cancel##record");
+    t.user.wait(3);
+    EXPECT_FALSE(t.popup_open());
     t.run("capture.record=full:" + path);
     t.user.settle();
     EXPECT_TRUE(t.app.said("steps recorded in " + path));
@@ -132,7 +151,7 @@ Effects overlay_effects() {
     EXPECT_EQ(t.bench().capture()->index().level, CaptureLevel::kFull);
     EXPECT_TRUE(t.bench().capture()->complete());
     EXPECT_FALSE(t.app->commands().run("capture.record=" + path)) << "it is what is shown";
-    EXPECT_FALSE(t.app->commands().run("capture.record="));
+    EXPECT_FALSE(t.app->commands().run("capture.record=full:"));
     t.run("scenario.open=early");
   };
   e["capture.record_all"] = [](Trial& t) {
@@ -166,7 +185,7 @@ Effects overlay_effects() {
   e["settings.open"] = opens("settings.open", "Looks and memory");
   e["help.keys"] = opens("help.keys", "Next step");
   e["help.about"] = opens("help.about", "Dear ImGui");
-  e["palette.open"] = opens("palette.open", "a command, a step, a place such as");
+  e["palette.open"] = opens("palette.open", "a command, token 1500, block 211");
   e["lesson.open"] = opens("lesson.open", "Any of them");
   e["help.tour"] = [](Trial& t) {
     EXPECT_FALSE(t.shows("1 of 5"));
