@@ -15,6 +15,8 @@ inline void add_model_options(CLI::App& command, const std::shared_ptr<ModelChoi
       "Folder of a checkpoint, a config.json or a preset, instead of the scenario's");
   command.add_option("--layers", choice->layers, "Layers that run, such as 0,2,3,4")
       ->delimiter(',');
+  command.add_option("--cache-dtype", choice->cache_dtype,
+                     "Dense attention: what rows of K and V hold, such as fp8_tensor");
   command.add_option("--hidden-states", choice->hidden_states,
                      "Safetensors file with the inputs of the layers, recorded elsewhere");
   command.add_option("--tp", choice->ranks, "Deal heads and output groups out to N ranks; see one")

@@ -51,11 +51,12 @@ class BytesPanel : public Panel {
   struct Row {
     std::vector<std::uint8_t> bytes, reference;
     std::vector<double> before;
+    std::vector<float> beside;  // scales beside the cache
     std::int32_t record = AS_RECORD_NONE, width = 0, heads = 1;
     int entries = 0;  // of a state: into which a token is pooled
     std::string place;
-    RecordBytes view() const { return {record, width, bytes, heads}; }
-    RecordBytes reference_view() const { return {record, width, reference, heads}; }
+    RecordBytes view() const { return {record, width, bytes, heads, beside}; }
+    RecordBytes reference_view() const { return {record, width, reference, heads, beside}; }
   };
 
   void follow(const Ui& ui, const OpTrace* op);
@@ -223,6 +224,7 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     row.reference.assign(rows_->reference.begin() + i * n, rows_->reference.begin() + (i + 1) * n);
   }
   row.before = values_before(*step, *op, *rows_, i);
+  row.beside = scales_beside_cache(*step, op->place.layer, rows_->name);
   row.place = fmt::format("Row of token {}{}, {}", token_label(*step, rows_->tokens[to_size(i)]),
                           writer, slot_text(rows_->slots[to_size(i)], rows_->rows_per_block));
   set(std::move(row));
@@ -277,6 +279,10 @@ void BytesPanel::find_in_block(const Ui& ui) {
   row.heads = spec.num_kv_heads;
   row.entries = entries_of_token(info, info.config.layers[to_size(spec.layer)]);
   row.bytes = row_of_page(spec, block->bytes, static_cast<std::int32_t>(index_));
+  if (step != nullptr) {
+    const int layer = info.config.layers[to_size(spec.layer)];
+    row.beside = scales_beside_cache(*step, layer, spec.name + "_cache");
+  }
   row.place = fmt::format("Block {} ({}, {}), {}, row {}", selection.block, group_->name, state,
                           page_name(info, page_), index_);
   if (row.bytes.empty()) {
@@ -383,7 +389,8 @@ void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double larges
   if (form_ == 0) text = fmt::format("{:02x}", view.bytes[to_size(i)]);
   if (field.format == ByteFormat::kPadding) {
     colour = t.text_faint;
-  } else if (field.format == ByteFormat::kUe8m0 || field.format == ByteFormat::kFloatScale) {
+  } else if (field.format == ByteFormat::kUe8m0 || field.format == ByteFormat::kFloatScale ||
+             field.format == ByteFormat::kZeroPoint) {
     back = t.raised;
   } else {
     const DecodedElement e = decode_element(view, form_ == 0 ? field.dim : i);

@@ -468,10 +468,15 @@ void ErrorPanel::draw_cached(const Ui& ui, const OpTrace& op, const TapResult& r
   field("lives in",
         fmt::format("{}{}, dim {} of its {}", slot_text(cached->slot, rows.rows_per_block), group,
                     cached->dim, record_name(rows.record)));
+  const StepTrace* step = ui.bench.step();
+  const std::vector<float> beside = step == nullptr
+                                        ? std::vector<float>()
+                                        : scales_beside_cache(*step, op.place.layer, rows.name);
   const auto words_of = [&](const std::vector<std::uint8_t>& bytes) {
     const auto n = static_cast<std::size_t>(rows.row_bytes);
     const std::span<const std::uint8_t> row(bytes.data() + to_size(cached->row) * n, n);
-    return element_words(decode_element({rows.record, rows.width, row}, cached->dim));
+    return element_words(
+        decode_element({rows.record, rows.width, row, rows.heads, beside}, cached->dim));
   };
   field("bytes", words_of(rows.bytes));
   if (!rows.reference.empty()) field("ref.sim's", words_of(rows.reference));

@@ -164,9 +164,15 @@ DecodedElement decode_element(const RecordBytes& row, std::int64_t dim) {
   if (bits == 4) out.code &= 0xf;
   out.code_value = code_value(e.code, out.code);
   out.saturated = saturated(e.code, out.code);
-  double zero = 0;
-  if (e.zero >= 0) zero = load_float(row.bytes.data() + e.zero);
-  if (e.scale >= 0) {
+  if (e.zero >= 0) out.zero_point = load_float(row.bytes.data() + e.zero);
+  if (e.scale_index >= 0) {
+    const bool known = e.scale_index < static_cast<std::int64_t>(row.beside.size());
+    out.beside = out.scaled = true;
+    const float scale = known ? row.beside[static_cast<std::size_t>(e.scale_index)] : std::nanf("");
+    out.scale = scale;
+    out.scale_code = std::bit_cast<std::uint32_t>(scale);
+    out.scale_exponent = known && scale > 0 ? std::ilogb(scale) : 0;
+  } else if (e.scale >= 0) {
     const std::uint8_t* scale = row.bytes.data() + e.scale;
     const bool is_float = e.scale_kind == AS_CODE_F32;
     out.scaled = true;
@@ -176,8 +182,8 @@ DecodedElement decode_element(const RecordBytes& row, std::int64_t dim) {
         is_float ? (std::isfinite(out.scale) && out.scale != 0 ? std::ilogb(out.scale) : 0)
                  : static_cast<int>(*scale) - 127;
   }
-  out.value = (out.code_value - zero) * out.scale;
-  out.zero = out.code_value == 0;
+  out.value = (out.code_value - out.zero_point) * out.scale;
+  out.zero = out.code_value == out.zero_point;
   return out;
 }
 
@@ -203,7 +209,15 @@ std::string element_words(const DecodedElement& e) {
   const int digits = digits_of(e.format);
   std::string text = fmt::format("0x{:0{}x} = {} ({})", e.code, digits, format_exact(e.code_value),
                                  byte_format_name(e.format));
-  if (e.scaled && e.scale_code > 0xff && e.scale != std::ldexp(1.0, e.scale_exponent)) {
+  if (e.beside) {
+    text += std::isnan(e.scale)
+                ? std::string(" \xc3\x97 the scale beside the cache, which is not kept")
+                : fmt::format(" \xc3\x97 {} (scale beside the cache) = {}", format_exact(e.scale),
+                              format_exact(e.value));
+  } else if (e.scaled && e.zero_point != 0) {
+    text = fmt::format("({} - {} (zero point)) \xc3\x97 {} (f32 scale) = {}", text,
+                       format_exact(e.zero_point), format_exact(e.scale), format_exact(e.value));
+  } else if (e.scaled && e.scale_code > 0xff && e.scale != std::ldexp(1.0, e.scale_exponent)) {
     text +=
         fmt::format(" \xc3\x97 {} (f32 scale) = {}", format_exact(e.scale), format_exact(e.value));
   } else if (e.scaled) {
@@ -342,6 +356,18 @@ std::vector<double> values_before(const StepTrace& step, const OpTrace& op, cons
     values[static_cast<std::size_t>(i)] = element_at(source, index);
   }
   return values;
+}
+
+std::vector<float> scales_beside_cache(const StepTrace& step, int layer, std::string_view cache) {
+  const OpTrace* op = step.find_role(layer, AS_ROLE_CACHE_WRITE);
+  const TapCopy* tap =
+      op == nullptr ? nullptr : op->tap(cache == "k_cache" ? "k_scale" : "v_scale");
+  if (tap == nullptr || tap->value.rank != 1 || !present(tap->value)) return {};
+  std::vector<float> scales;
+  for (std::int64_t i = 0; i < tap->value.shape[0]; ++i) {
+    scales.push_back(static_cast<float>(element_at(tap->value, TapIndex({i}))));
+  }
+  return scales;
 }
 
 std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<std::uint8_t>& block,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/session/place.h"
@@ -20,6 +21,7 @@ struct RecordBytes {
   std::int32_t width = 0;
   std::span<const std::uint8_t> bytes;
   std::int32_t heads = 1;
+  std::span<const float> beside = {};  // scales beside the cache, where its rows have such
 };
 
 enum class ByteFormat {
@@ -63,7 +65,9 @@ struct DecodedElement {
   int scale_exponent = 0;  // scale = 2^exponent
   std::uint32_t scale_code = 0;
   double scale = 1;
-  double value = 0;
+  bool beside = false;  // that is no part of the row
+  double zero_point = 0;
+  double value = 0;        // NaN where its scale is beside the cache and not known
   bool saturated = false;  // |code| is the largest there is
   bool zero = false;
 };
@@ -106,6 +110,10 @@ std::vector<double> values_before(const StepTrace& step, const OpTrace& op, cons
 // A row of one layer's page inside a block, in logical form; empty outside the bytes given.
 std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<std::uint8_t>& block,
                                       std::int32_t row);
+
+// The scales beside a layer's cache ("k_cache", "v_cache") that the op which writes it was given;
+// empty where it has none, or they are not kept. layer: as published.
+std::vector<float> scales_beside_cache(const StepTrace& step, int layer, std::string_view cache);
 
 // "slot 10 496: block 41, row 0"
 std::string slot_text(std::int64_t slot, std::int32_t rows_per_block);

@@ -123,7 +123,10 @@ class WhyBuilder {
       const int kv_head = in_.head / std::max(1, in_.info.config.heads / spec->num_kv_heads);
       const std::int64_t element =
           spec->num_kv_heads > 1 ? kv_head * spec->head_dim + in_.dim : in_.dim;
-      const DecodedElement value = decode_element(written->bytes, element);
+      const std::vector<float> beside = scales_beside_cache(in_.step, in_.layer, "v_cache");
+      RecordBytes bytes = written->bytes;
+      bytes.beside = beside;
+      const DecodedElement value = decode_element(bytes, element);
       row.bytes = element_words(value);
       row.value = value.value;
       row.partial = row.weight * row.value;

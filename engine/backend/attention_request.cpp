@@ -126,6 +126,35 @@ void read_asked_keys(JsonObject& root, ReadRequest& read) {
   request.sinks = type == "gpt_oss";
 }
 
+// What vLLM calls rows of such a record. Static scales are one a tensor or one a head.
+void ask_cache(std::int32_t record, AttentionRequest& request) {
+  request.head_scales = record == AS_RECORD_FP8_HEAD || record == AS_RECORD_E5M2_HEAD;
+  switch (record) {
+    case AS_RECORD_F16:
+      request.cache_dtype = "float16";
+      break;
+    case AS_RECORD_FP8_TENSOR:
+    case AS_RECORD_FP8_HEAD:
+      request.cache_dtype = "fp8_e4m3";
+      break;
+    case AS_RECORD_E5M2_TENSOR:
+    case AS_RECORD_E5M2_HEAD:
+      request.cache_dtype = "fp8_e5m2";
+      break;
+    case AS_RECORD_FP8_TOKEN_HEAD:
+      request.cache_dtype = "fp8_per_token_head";
+      break;
+    case AS_RECORD_E5M2_TOKEN_HEAD:
+      request.cache_dtype = "fp8_e5m2_per_token_head";
+      break;
+    case AS_RECORD_INT8_TOKEN_HEAD:
+      request.cache_dtype = "int8_per_token_head";
+      break;
+    default:
+      break;
+  }
+}
+
 }  // namespace
 
 AttentionRequest attention_request(const ModelConfig& config) {
@@ -144,6 +173,7 @@ AttentionRequest attention_request(const ModelConfig& config) {
     request.soft_cap = config.dense.soft_cap;
     request.sinks = config.dense.sinks;
     request.alibi = config.dense.alibi_bias_max > 0;
+    ask_cache(config.dense.cache_record, request);
     if (config.dense.encoder) request.type = AttentionType::kEncoderOnly;
     if (!config.dense.sides.empty()) request.type = AttentionType::kEncoderDecoder;
     return request;

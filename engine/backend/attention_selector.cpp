@@ -35,9 +35,10 @@ Result<void> check_size(const char* what, int n, int least, int most) {
 Result<void> check_backend_request(const AttentionRegistry& registry,
                                    const AttentionRequest& request) {
   if (auto ok = check_known("dtype", request.dtype, model_dtypes()); !ok) return ok;
-  if (auto ok = check_known("cache dtype", request.cache_dtype, registry.cache_dtypes()); !ok) {
-    return ok;
-  }
+  // Rows that models here may have, and no backend takes.
+  std::vector<std::string> caches = registry.cache_dtypes();
+  caches.emplace_back("fp8_e5m2_per_token_head");
+  if (auto ok = check_known("cache dtype", request.cache_dtype, caches); !ok) return ok;
   if (!request.backend.empty() && registry.find(request.backend) == nullptr) {
     return check_known("attention backend", request.backend, registry.names());
   }

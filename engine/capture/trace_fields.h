@@ -245,6 +245,7 @@ void fields(V& v, DenseAttention& d) {
   v.later("bias_distance", d.bias_distance);
   v.later("mask", d.mask);
   v.later("score", d.score);
+  v.later("cache_record", d.cache_record);
 }
 
 template <class V>

@@ -27,9 +27,11 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// The embedding may have more rows than there are bytes.
+// The embedding may have more rows than there are bytes; one number may have no axis.
 bool shape_fits(const WeightSlot& slot, const std::vector<std::int64_t>& shape) {
-  if (shape == slot.shape) return true;
+  if (shape == slot.shape || (shape.empty() && slot.shape == std::vector<std::int64_t>{1})) {
+    return true;
+  }
   return slot.layer < 0 && slot.shape.size() == 2 && shape.size() == 2 &&
          shape[1] == slot.shape[1] && shape[0] > slot.shape[0];
 }

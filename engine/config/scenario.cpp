@@ -121,6 +121,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const double logit_gain = model.number("logit_gain", kLeastGain, 1 / kLeastGain, 1.0);
   const bool twin_tokens = model.boolean("twin_tokens", false);
   const std::string mask = model.text("mask", ""), score = model.text("score", "");
+  const std::string cache_dtype = model.text("cache_dtype", "");
   const bool drafts = model.integer("mtp", 0, 1, 0) != 0;
   const std::int64_t index_topk = model.integer("index_topk", 1, 1 << 20, 0);
   model.finish();
@@ -158,6 +159,11 @@ void read_model(JsonObject& root, Scenario& scenario) {
     }
   }
   if (index_topk != 0) set_index_topk(model, index_topk, *config);
+  if (!cache_dtype.empty()) {
+    if (const Result<void> set = set_cache_dtype(*config, cache_dtype); !set) {
+      return model.fail("cache_dtype", set.error().message, set.error().hint);
+    }
+  }
   if (!mask.empty() || !score.empty()) {
     if (!mask.empty()) config->dense.mask = mask;
     if (!score.empty()) config->dense.score = score;
@@ -467,6 +473,9 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   }
   if (!choice.layers.empty() && (*parsed)["model"].is_object()) {
     (*parsed)["model"]["layers"] = choice.layers;
+  }
+  if (!choice.cache_dtype.empty() && (*parsed)["model"].is_object()) {
+    (*parsed)["model"]["cache_dtype"] = choice.cache_dtype;
   }
   if (choice.ranks > 0) (*parsed)["tensor_parallel"] = {{"size", choice.ranks}};
   if (choice.rank >= 0) {

@@ -15,6 +15,8 @@
 //                                     // many times as large
 //               "twin_tokens": false,  // optional, of synthetic weights: bytes 128 apart have one
 //                                     // embedding, so that every choice of a token is a tie
+//               "cache_dtype": "fp8_tensor",  // optional, of dense attention: what rows of K and V
+//                                     // hold, by the name of a row format
 //               "index_topk": 64,     // optional: entries that a layer selects; the model's
 //               "mtp": 0},            // optional: 1 = the model's draft layer runs, and decode
 //                                     // steps verify what it drafts
@@ -143,11 +145,13 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
 struct ModelChoice {
   std::string model;  // a preset, a config.json or the folder of a checkpoint; empty = its own
   std::vector<int> layers;    // empty = its own, or those of another model
+  std::string cache_dtype;    // of rows of K and V; empty = its own
   std::string hidden_states;  // empty = its own
   int ranks = 0;              // 0 = its own
   int rank = -1;              // -1 = its own
   bool any() const {
-    return !model.empty() || !layers.empty() || !hidden_states.empty() || ranks > 0 || rank >= 0;
+    return !model.empty() || !layers.empty() || !cache_dtype.empty() || !hidden_states.empty() ||
+           ranks > 0 || rank >= 0;
   }
 };
 

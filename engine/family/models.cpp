@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "engine/family/dense/dense.h"
 #include "engine/family/family.h"
 #include "engine/family/rank_split.h"
 #include "engine/io/json_file.h"
@@ -189,6 +190,20 @@ Result<void> set_profile(ModelConfig& config, std::string_view text) {
                      fmt::format("switches of this family: {}", switches_of_model(config)));
   }
   config.switches = std::move(*switches);
+  return {};
+}
+
+Result<void> set_cache_dtype(ModelConfig& config, const std::string& name) {
+  if (config.family != "dense") {
+    return bad_input(fmt::format("rows of {} have a format of their own", config.name),
+                     "choose a model of dense attention, such as tiny-llama");
+  }
+  const Result<std::int32_t> record = dense_cache_record(name);
+  if (!record) return record.error();
+  ModelConfig changed = config;
+  changed.dense.cache_record = *record;
+  if (auto ok = validate(changed); !ok) return ok;
+  config = std::move(changed);
   return {};
 }
 

@@ -36,6 +36,9 @@ Result<void> add_draft_layer(ModelConfig& config);
 // Sets the switches of a profile by its text (profile_switches.h). A switch that is set otherwise
 // than by default and that the model's family has not is refused by name.
 Result<void> set_profile(ModelConfig& config, std::string_view text);
+// What rows of K and V hold (DenseAttention::cache_record), by the name of a format: "fp8_tensor".
+// An error with the allowed names, or where the model's family has rows of its own.
+Result<void> set_cache_dtype(ModelConfig& config, const std::string& name);
 // "hadamard (off, on), ..": the switches that the model has; "none".
 std::string switches_of_model(const ModelConfig& config);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/family/dense/dense.h"
 #include "engine/family/family.h"
 #include "engine/family/rank_split.h"
 #include "engine/model/fp8_projections.h"
@@ -104,6 +105,12 @@ Result<void> check_parallel(const ModelConfig& whole, const TensorParallel& para
                     "whole model",
                     whole.name),
         "run it on one rank");
+  }
+  if (whole.family == "dense" && dense_scales_beside(whole) > 1) {
+    return bad_input(fmt::format("{} has a scale a KV head beside its caches, which are not dealt "
+                                 "out to ranks",
+                                 whole.name),
+                     "run it on one rank, or with a scale a tensor or a token and head");
   }
   if (!whole.dense.sides.empty()) {
     return bad_input(

@@ -93,6 +93,8 @@ struct DenseAttention {
   // Which keys are seen, and what scores become, as a user writes it (mask_expression.h). A mask
   // stands in the place of causality; empty = as the layers have it.
   std::string mask, score;
+  // What rows of K and V hold (as_record), of heads: bf16, f16, or codes of FP8 or int8.
+  std::int32_t cache_record = AS_RECORD_BF16;
 };
 
 // Which tokens a layer is for: those of the decoder that see each other; those of the source, which

@@ -100,18 +100,55 @@ bool scales_differ(const Row& row, std::int64_t codes) {
   return false;
 }
 
+float fp32_at(const std::uint8_t* bytes) {
+  float value = 0;
+  std::memcpy(&value, bytes, sizeof(value));
+  return value;
+}
+
+// Whether an fp32 number lies between those of the sets, or at most `beyond` outside.
+bool between_sets(const Row& row, std::int64_t at, float beyond) {
+  float low = fp32_at(row.sets[0] + at), high = low;
+  for (const std::uint8_t* s : row.sets) {
+    low = std::min(low, fp32_at(s + at));
+    high = std::max(high, fp32_at(s + at));
+  }
+  const float mine = fp32_at(row.value + at);
+  return (mine >= low - beyond && mine <= high + beyond) || row.as_one(at, sizeof(float));
+}
+
+// int8 under a scale and a zero point that the head's largest and smallest element give, each of
+// which may have moved alone: a rounding of 2^-8, of the element, the scale and the zero point.
+std::int64_t unexplained_int8(const Row& row, const as_row_layout& l) {
+  constexpr int kSteps = 3;
+  std::int64_t n = 0;
+  for (std::int64_t i = 0; i < l.heads * l.width; ++i) {
+    const as_element_place e = as_element_at(&l, 0, i / l.width, i % l.width);
+    if (i % l.width == 0) {
+      n += between_sets(row, e.scale, 0) ? 0 : 1;
+      n += between_sets(row, e.zero, 1) ? 0 : 1;
+    }
+    const auto code = [&](const std::uint8_t* r) { return int{static_cast<std::int8_t>(r[e.at])}; };
+    n += std::ranges::none_of(row.sets, [&](const std::uint8_t* s) {
+      return std::abs(code(row.value) - code(s)) <= kSteps;
+    });
+  }
+  return n;
+}
+
 // Elements of a row that follow from none of the sets. scales: the bytes are a whole record, not
-// its elements alone. width: of all heads, which lie side by side.
+// its elements alone. width: of all heads.
 std::int64_t unexplained_codes(const Row& row, std::int32_t record, std::int64_t width,
-                               bool scales) {
-  const as_row_layout l = as_row_layout_of(record, width, 1, 1);
+                               std::int64_t heads, bool scales) {
+  const as_row_layout l = as_row_layout_of(record, width, heads, 1);
   if (l.format == nullptr) return 1;
+  if (l.format->parts[0].zero != AS_CODE_NONE) return unexplained_int8(row, l);
   const as_row_part& first = l.format->parts[0];
   const bool pairs = as_code_bits(first.code) == 4;
   const bool moved = !scales && (pairs || scales_differ(row, as_part_count(l.format, 0, l.width)));
   std::int64_t n = 0;
-  for (std::int64_t i = 0; i < l.width; ++i) {
-    const as_element_place e = as_element_at(&l, 0, 0, i);
+  for (std::int64_t i = 0; i < l.heads * l.width; ++i) {
+    const as_element_place e = as_element_at(&l, 0, i / l.width, i % l.width);
     const std::int64_t bits = as_code_bits(e.code);
     if (e.scale < 0) {
       n += !row.as_one(e.at, bits / 8);
@@ -211,7 +248,8 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
     if (query_scale) {
       for (std::int64_t b = 0; b < width; ++b) n += !row.as_one(b, 1);
     } else {
-      n += unexplained_codes(row, record, values, cache);
+      const std::int32_t heads = cache ? kept.caches.at(tap.name).heads : 1;
+      n += unexplained_codes(row, record, values, std::max(heads, 1), cache);
     }
   }
   return n;

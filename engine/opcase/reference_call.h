@@ -6,6 +6,7 @@
 
 #include "engine/opcase/op_case.h"
 #include "engine/session/step/frame.h"
+#include "engine/session/step/most_taps.h"
 #include "engine/session/step/rows_as_read.h"
 
 namespace attnscope {
@@ -21,7 +22,7 @@ class ReferenceCall {
 
  private:
   std::vector<std::uint64_t> params_;
-  std::array<Scratch, 16> outputs_;
+  std::array<Scratch, kMostTaps> outputs_;
   std::vector<std::int64_t> slots_;
   RowsAsRead rows_;
   Scratch gathered_;

@@ -1,5 +1,6 @@
 #include "kernels/cpu/kv_pages.h"
 
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 
@@ -31,10 +32,11 @@ KvPages kv_pages(const as_cache& cache) {
 bool check_kv_cache(const char* name, const as_cache& cache, std::int64_t heads, std::int64_t size,
                     Check& check) {
   const as_row_format* format = as_row_format_of(cache.record);
-  if (!is_plain(format)) {
+  const bool coded = is_coded(cache.record);
+  if (!coded && !is_plain(format)) {
     return check.fail(
-        "%s holds record %s (%d); this op takes bf16, bf16_hnd, f16 or f16_hnd there, not "
-        "quantised rows",
+        "%s holds record %s (%d); this op takes bf16, f16, fp8_ and e5m2_tensor, _head and "
+        "_token_head, int8_token_head there, each of them also _hnd",
         name, format != nullptr ? format->name : "none", cache.record);
   }
   const std::int64_t width = heads * size;
@@ -63,8 +65,15 @@ bool check_kv_cache(const char* name, const as_cache& cache, std::int64_t heads,
     return check.fail("%s has a page stride of %lld bytes, less than a page of %lld", name,
                       static_cast<long long>(t.stride[0]), static_cast<long long>(needed));
   }
-  if (reinterpret_cast<std::uintptr_t>(t.data) % 2 != 0 || t.stride[0] % 2 != 0) {
-    return check.fail("%s is not aligned; its base and page stride must be even", name);
+  const std::int64_t unit = coded ? 4 : 2;
+  if (reinterpret_cast<std::uintptr_t>(t.data) % static_cast<std::uintptr_t>(unit) != 0 ||
+      t.stride[0] % unit != 0) {
+    return check.fail("%s is not aligned; its base and page stride must be multiples of %lld", name,
+                      static_cast<long long>(unit));
+  }
+  if (coded && size % 4 != 0) {
+    return check.fail("%s has heads of %lld codes; of quantised rows they must be multiples of 4",
+                      name, static_cast<long long>(size));
   }
   return true;
 }

@@ -1,5 +1,5 @@
 // Rows of K and V caches as the ops of dense attention address them, and what they ask of a cache:
-// a record without scales, heads of one size.
+// rows of 16-bit numbers, or of codes (kv_codes.h), heads of one size.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct KvPages {
   }
 };
 
-// Of a cache that check_kv_cache has let pass.
+// Of a cache of 16-bit numbers that check_kv_cache has let pass.
 KvPages kv_pages(const as_cache& cache);
 
 // K or V rows of `heads` heads of `size` numbers.

@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
@@ -43,12 +43,12 @@ struct Shape {
         stride_v(round_up(size_v, 16)),
         group(p.q.shape[1] / as_cache_heads(&p.k_cache)),
         kv_heads(as_cache_heads(&p.k_cache)),
-        k(kv_pages(p.k_cache)),
-        v(kv_pages(p.v_cache)),
+        k(p.k_cache, p.k_scale),
+        v(p.v_cache, p.v_scale),
         paged(p.k_cache.addressing == AS_PAGED),
         bias(p.position_bias, p.bias_distance, p.causal) {}
   I64 size, size_v, stride_v, group, kv_heads;
-  KvPages k, v;
+  KvRows k, v;
   bool paged;
   PositionBias bias;
 };
@@ -164,14 +164,13 @@ class Worker {
   }
 
   // Where row n of the request lies, and how many follow side by side in its page.
-  const Bits* row(const KvPages& pages, const Block& b, I64 kv_head, I64 n, I64* run) const {
-    if (!s_.paged) {
-      *run = 1;
-      return pages.at(*at<std::int32_t>(p_.table, b.request) + n, 0, kv_head);
-    }
-    const I64 in_page = n % pages.rows;
-    *run = pages.rows - in_page;
-    return pages.at(*at<std::int32_t>(p_.table, b.request, n / pages.rows), in_page, kv_head);
+  struct Place {
+    I64 block = 0, in_page = 0, run = 1;
+  };
+  Place place(const KvRows& rows, const Block& b, I64 n) const {
+    if (!s_.paged) return {*at<std::int32_t>(p_.table, b.request) + n, 0, 1};
+    const I64 in_page = n % rows.rows;
+    return {*at<std::int32_t>(p_.table, b.request, n / rows.rows), in_page, rows.rows - in_page};
   }
 
   // scores_[query][row - first] = q . k
@@ -179,19 +178,22 @@ class Worker {
     const I64 queries = b.count * b.heads, size = s_.size;
     if (queries >= kManyQueries) return score_many(b, kv_head, first, end);
     I64 copied = 0;  // rows at the end of the tile's keys so far
+    const bool bf16 = s_.k.bf16();
     for (I64 n = first, run = 0; n < end; n += run) {
-      const Bits* keys = row(s_.k, b, kv_head, n, &run);
-      run = std::min(run, end - n);
-      if (!s_.k.f16 && run >= std::min(kDirectRun, end - first)) {
-        simd_.gemm_bf16(query_bits_.data(), size, queries, keys, s_.k.row, run, size,
+      const Place at_row = place(s_.k, b, n);
+      run = std::min(at_row.run, end - n);
+      const Bits* keys = bf16 ? s_.k.pages.at(at_row.block, at_row.in_page, kv_head) : nullptr;
+      if (bf16 && run >= std::min(kDirectRun, end - first)) {
+        simd_.gemm_bf16(query_bits_.data(), size, queries, keys, s_.k.pages.row, run, size,
                         scores_.data() + n - first, kTile);
         continue;
       }
       for (I64 i = 0; i < run; ++i) {
-        if (s_.k.f16) {
-          simd_.from_f16(keys + i * s_.k.row, size, keys_.data() + (copied + i) * size);
+        if (bf16) {
+          std::copy_n(keys + i * s_.k.pages.row, size, key_bits_.data() + (copied + i) * size);
         } else {
-          std::copy_n(keys + i * s_.k.row, size, key_bits_.data() + (copied + i) * size);
+          s_.k.read(simd_, at_row.block, at_row.in_page + i, kv_head, size,
+                    keys_.data() + (copied + i) * size);
         }
       }
       copied += run;
@@ -199,7 +201,7 @@ class Worker {
       const bool last = n + run == end;
       if (!last && next_is_copied(b, n + run, end, end - first)) continue;
       float* to = scores_.data() + n + run - copied - first;
-      if (s_.k.f16) {
+      if (!bf16) {
         simd_.gemm_f32(queries_.data(), size, queries, keys_.data(), size, copied, size, to, kTile);
       } else {
         simd_.gemm_bf16(query_bits_.data(), size, queries, key_bits_.data(), size, copied, size, to,
@@ -212,12 +214,11 @@ class Worker {
   void score_many(const Block& b, I64 kv_head, I64 first, I64 end) {
     const I64 queries = b.count * b.heads, size = s_.size, rows = end - first;
     for (I64 n = first, run = 0; n < end; n += run) {
-      const Bits* keys = row(s_.k, b, kv_head, n, &run);
-      run = std::min(run, end - n);
+      const Place at_row = place(s_.k, b, n);
+      run = std::min(at_row.run, end - n);
       for (I64 i = 0; i < run; ++i) {
-        float* to = keys_.data() + (n - first + i) * size;
-        const Bits* from = keys + i * s_.k.row;
-        s_.k.f16 ? simd_.from_f16(from, size, to) : simd_.from_bf16(from, size, to);
+        s_.k.read(simd_, at_row.block, at_row.in_page + i, kv_head, size,
+                  keys_.data() + (n - first + i) * size);
       }
     }
     constexpr I64 kLanes = 16;
@@ -235,20 +236,17 @@ class Worker {
   std::size_t at_key(I64 row, I64 d) const { return static_cast<std::size_t>(row * s_.size + d); }
 
   bool next_is_copied(const Block& b, I64 n, I64 end, I64 all) const {
-    if (s_.k.f16) return true;
-    I64 run = 0;
-    row(s_.k, b, 0, n, &run);
-    return std::min(run, end - n) < std::min(kDirectRun, all);
+    if (!s_.k.bf16()) return true;
+    return std::min(place(s_.k, b, n).run, end - n) < std::min(kDirectRun, all);
   }
 
   void load_values(const Block& b, I64 kv_head, I64 first, I64 end) {
     for (I64 n = first, run = 0; n < end; n += run) {
-      const Bits* values = row(s_.v, b, kv_head, n, &run);
-      run = std::min(run, end - n);
+      const Place at_row = place(s_.v, b, n);
+      run = std::min(at_row.run, end - n);
       for (I64 i = 0; i < run; ++i) {
-        float* to = values_.data() + (n - first + i) * s_.stride_v;
-        const Bits* from = values + i * s_.v.row;
-        s_.v.f16 ? simd_.from_f16(from, s_.size_v, to) : simd_.from_bf16(from, s_.size_v, to);
+        s_.v.read(simd_, at_row.block, at_row.in_page + i, kv_head, s_.size_v,
+                  values_.data() + (n - first + i) * s_.stride_v);
       }
     }
   }

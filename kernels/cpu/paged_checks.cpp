@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/kv_pages.h"
 #include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/position_bias.h"
@@ -130,7 +131,9 @@ bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check) 
       !check.tensor("slots", p.slots, AS_I64, {tokens}) || !check_head_size(keys, size, check) ||
       !check_head_size("v", p.v.shape[2], check) ||
       !check_kv_cache("k_cache", p.k_cache, heads, size, check) ||
-      !check_kv_cache("v_cache", p.v_cache, heads, p.v.shape[2], check)) {
+      !check_kv_cache("v_cache", p.v_cache, heads, p.v.shape[2], check) ||
+      !check_kv_scale("k_scale", p.k_scale, p.k_cache.record, heads, values, check) ||
+      !check_kv_scale("v_scale", p.v_scale, p.v_cache.record, heads, values, check)) {
     return false;
   }
   if (values &&
@@ -166,6 +169,8 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
   }
   if (!check_kv_cache("k_cache", p.k_cache, kv_heads, p.q.shape[2], check) ||
       !check_kv_cache("v_cache", p.v_cache, kv_heads, p.o.shape[2], check) ||
+      !check_kv_scale("k_scale", p.k_scale, p.k_cache.record, kv_heads, values, check) ||
+      !check_kv_scale("v_scale", p.v_scale, p.v_cache.record, kv_heads, values, check) ||
       !check.tensor("table", p.table, AS_I32, {kAny, kAny}) ||
       !check.tensor("token_to_req", p.token_to_req, AS_I32, {tokens}) ||
       !check.tensor("positions", p.positions, AS_I64, {tokens}) ||

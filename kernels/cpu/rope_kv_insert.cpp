@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "kernels/cpu/codec.h"
-#include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
@@ -51,16 +51,6 @@ void make_head(const Params& p, const Bits* raw, const as_tensor& weight, std::i
   simd.to_bf16(x, 1.0f, size, out);
 }
 
-void put_row(const KvPages& pages, std::int64_t slot, std::int64_t head, const Bits* values,
-             std::int64_t size) {
-  Bits* to = pages.at(slot / pages.rows, slot % pages.rows, head);
-  if (!pages.f16) {
-    std::memcpy(to, values, static_cast<std::size_t>(size) * sizeof(Bits));
-    return;
-  }
-  for (std::int64_t i = 0; i < size; ++i) to[i] = float_to_f16(bf16_to_float(values[i]));
-}
-
 void make_queries(const Params& p, const as_call* call) {
   const std::int64_t heads = p.q.shape[1], size = p.q.shape[2];
   parallel_for(call, p.q.shape[0] * heads, 32, [&](std::int64_t begin, std::int64_t end) {
@@ -80,7 +70,7 @@ void rope_kv_insert(const Params& p, const as_call* call, Check& check) {
   if (as_queries_alone(&p) != 0) return;
   const as_tensor& keys = given ? p.k_row : p.k;
   const std::int64_t tokens = keys.shape[0], kv_heads = keys.shape[1], size = keys.shape[2];
-  const KvPages k_pages = kv_pages(p.k_cache), v_pages = kv_pages(p.v_cache);
+  const KvRows k_rows(p.k_cache, p.k_scale), v_rows(p.v_cache, p.v_scale);
   parallel_for(call, tokens * kv_heads, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t t = i / kv_heads, g = i % kv_heads;
@@ -96,8 +86,8 @@ void rope_kv_insert(const Params& p, const as_call* call, Check& check) {
       }
       const std::int64_t slot = *at<std::int64_t>(p.slots, t);
       if (slot < 0) continue;
-      put_row(k_pages, slot, g, key, size);
-      put_row(v_pages, slot, g, at<Bits>(p.v, t, g), p.v.shape[2]);
+      k_rows.put(slot, g, key, size);
+      v_rows.put(slot, g, at<Bits>(p.v, t, g), p.v.shape[2]);
     }
   });
 }

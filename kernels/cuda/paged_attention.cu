@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/early.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/paged_rows.cuh"
 
 namespace attnscope::cuda {
@@ -29,6 +30,16 @@ __device__ __forceinline__ const std::uint16_t* row_of(const as_paged_attention_
 
 __device__ __forceinline__ float number(std::uint16_t bits, bool f16) {
   return f16 ? __half2float(__ushort_as_half(bits)) : bf16_to_float(bits);
+}
+
+// q . k of a row of codes.
+__device__ __forceinline__ float dot_codes(const float* q, const cpu::KvCodes& c, I64 slot,
+                                           I64 head, I64 size) {
+  const cpu::HeadScale s = read_scale(c, slot, head);
+  const unsigned char* k = c.base + codes_at(c, slot, head);
+  float sum = 0.0f;
+  for (I64 d = 0; d < size; ++d) sum = fmaf(q[d], code_value(c.code, k[d], s.zero), sum);
+  return sum * s.scale;
 }
 
 template <bool vectors>
@@ -63,8 +74,9 @@ __device__ __forceinline__ void put_result(const as_paged_attention_params& p, I
   if (threadIdx.x == 0) *at<float>(p.lse, t, h) = any ? lse_of(best, sum) : minus_infinity();
 }
 
-// kPart: values of a lane. Grid: tokens, KV heads times blocks of their heads, splits.
-template <int kPart, bool vectors>
+// kPart: values of a lane. kCoded: a cache at least has rows of codes. Grid: tokens, KV heads times
+// blocks of their heads, splits.
+template <int kPart, bool vectors, bool kCoded>
 __global__ void __launch_bounds__(32 * kHeads)
     paged_attention_kernel(as_paged_attention_params p, Numbers n, I64 head_blocks,
                            float* partial) {
@@ -95,7 +107,10 @@ __global__ void __launch_bounds__(32 * kHeads)
     const bool mine = row < end;
     float score = minus_infinity();
     if (mine) {
-      score = dot<vectors>(q, row_of(p, n, n.k, request, row, g), size, n.k.f16) * scale;
+      const bool coded = kCoded && n.k_codes.code != AS_CODE_NONE;
+      score = coded ? dot_codes(q, n.k_codes, slot_of(p, n, request, row), g, size)
+                    : dot<vectors>(q, row_of(p, n, n.k, request, row, g), size, n.k.f16);
+      score *= scale;
       if (cap > 0.0f) score = cap * tanhf(score / cap);
       if (slope != 0.0f)
         score -= slope * static_cast<float>(position > row ? position - row : row - position);
@@ -111,6 +126,18 @@ __global__ void __launch_bounds__(32 * kHeads)
     const int rows = static_cast<int>(min(I64{32}, end - tile));
     for (int r = 0; r < rows; ++r) {
       const float w = __shfl_sync(kAllLanes, weight, r);
+      if (kCoded && n.v_codes.code != AS_CODE_NONE) {
+        const I64 slot = slot_of(p, n, request, tile + r);
+        const cpu::HeadScale s = read_scale(n.v_codes, slot, g);
+        const unsigned char* v = n.v_codes.base + codes_at(n.v_codes, slot, g);
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) {
+          const I64 d = threadIdx.x + 32 * i;
+          if (d >= size_v) continue;
+          values[i] = fmaf(w, code_value(n.v_codes.code, v[d], s.zero) * s.scale, values[i]);
+        }
+        continue;
+      }
       const std::uint16_t* v = row_of(p, n, n.v, request, tile + r, g);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
@@ -187,7 +214,21 @@ __global__ void __launch_bounds__(32 * kHeads)
   put_result(p, t, item % heads, any, best, sum, values, kPart);
 }
 
+bool codes_on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
+  const cpu::KvCodes &k = n.k_codes, &v = n.v_codes;
+  const I64 apart = k.page | k.row | k.head | v.page | v.row | v.head | p.q.shape[2] | p.o.shape[2];
+  const auto addresses = reinterpret_cast<std::uintptr_t>(k.base) |
+                         reinterpret_cast<std::uintptr_t>(v.base) |
+                         reinterpret_cast<std::uintptr_t>(p.q.data);
+  return k.code != AS_CODE_NONE && v.code != AS_CODE_NONE && apart % 16 == 0 &&
+         (p.q.stride[0] | p.q.stride[1]) % 8 == 0 && addresses % 16 == 0 &&
+         std::max(p.q.shape[2], p.o.shape[2]) <= 256;
+}
+
 bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
+  if (n.k_codes.code != AS_CODE_NONE || n.v_codes.code != AS_CODE_NONE) {
+    return codes_on_tensor_cores(p, n);
+  }
   const I64 apart = n.k.page | n.k.row | n.k.head | n.v.page | n.v.row | n.v.head | p.q.shape[2] |
                     p.o.shape[2] | p.q.stride[0] | p.q.stride[1];
   const auto addresses = reinterpret_cast<std::uintptr_t>(n.k.base) |
@@ -218,8 +259,12 @@ struct Choice {
 };
 Choice choose(const as_paged_attention_params& p, const Gpu& gpu) {
   Choice c;
-  c.n.k = cpu::kv_pages(p.k_cache);
-  c.n.v = cpu::kv_pages(p.v_cache);
+  const cpu::KvRows k(p.k_cache, p.k_scale), v(p.v_cache, p.v_scale);
+  c.n.k = k.pages;
+  c.n.v = v.pages;
+  c.n.k_codes = k.codes;
+  c.n.v_codes = v.codes;
+  c.n.rows_of_page = k.rows;
   c.n.rows_total = std::min(cpu::cache_rows(p.k_cache), cpu::cache_rows(p.v_cache));
   c.n.group = p.q.shape[1] / as_cache_heads(&p.k_cache);
   c.n.paged = p.k_cache.addressing == AS_PAGED;
@@ -247,8 +292,10 @@ int attend(const as_paged_attention_params& p, const Numbers& n, const Launch& l
   const auto stream = static_cast<cudaStream_t>(launch.stream);
   const I64 apart = n.k.page | n.k.row | n.k.head | p.q.shape[2];
   const bool vectors = reinterpret_cast<std::uintptr_t>(n.k.base) % 16 == 0 && apart % 8 == 0;
-  const auto kernel =
-      vectors ? paged_attention_kernel<kPart, true> : paged_attention_kernel<kPart, false>;
+  const bool coded = n.k_codes.code != AS_CODE_NONE || n.v_codes.code != AS_CODE_NONE;
+  const auto kernel = coded     ? paged_attention_kernel<kPart, false, true>
+                      : vectors ? paged_attention_kernel<kPart, true, false>
+                                : paged_attention_kernel<kPart, false, false>;
   kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, head_blocks,
                                                reinterpret_cast<float*>(launch.workspace));
   return static_cast<int>(cudaGetLastError());
@@ -267,6 +314,7 @@ std::size_t parts_bytes(const as_paged_attention_params& p, const Numbers& n) {
 // not where results are to be exact.
 int take_steps(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
   auto* parts = reinterpret_cast<float*>(launch.workspace);
+  if (n.k_codes.code != AS_CODE_NONE) return decode(p, n, parts, {}, p.q.shape[0], launch);
   const bool chunks = p.q.shape[0] > p.table.shape[0];
   const I64 most = launch.gpu.exact ? 0 : prefill_tokens(p, n, launch.gpu);
   const I64 tokens = chunks ? most : std::min<I64>(most, 1);

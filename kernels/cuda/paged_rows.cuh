@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cuda/codec.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
@@ -17,6 +17,8 @@ constexpr I64 kOthers = 2;  // of a part: maximum and sum, before its values
 
 struct Numbers {
   cpu::KvPages k, v;
+  cpu::KvCodes k_codes, v_codes;  // in their place where rows are codes
+  I64 rows_of_page;
   I64 rows_total;  // of the smaller cache
   I64 group;       // query heads of a KV head
   I64 splits;
@@ -30,9 +32,9 @@ __device__ __forceinline__ I64 slot_of(const as_paged_attention_params& p, const
   I64 slot;
   if (n.paged) {
     const auto narrow = static_cast<std::uint32_t>(row);  // below the columns times the rows
-    const auto rows = static_cast<std::uint32_t>(n.k.rows);
+    const auto rows = static_cast<std::uint32_t>(n.rows_of_page);
     AS_DEVICE_CHECK(narrow / rows < p.table.shape[1]);
-    slot = I64{*at<std::int32_t>(p.table, request, narrow / rows)} * n.k.rows + narrow % rows;
+    slot = I64{*at<std::int32_t>(p.table, request, narrow / rows)} * n.rows_of_page + narrow % rows;
   } else {
     slot = I64{*at<std::int32_t>(p.table, request)} + row;
   }
@@ -117,15 +119,17 @@ struct Others {
   }
 };
 
-// Kernels on tensor cores: rows of bf16, whose heads are chunks of 16 bytes.
+// Kernels on tensor cores: rows of bf16, or both caches of codes, whose heads are chunks of 16
+// bytes.
 //
-// A block a token, a KV head and a split; of all tokens, or of others in about `blocks` blocks.
+// Any tokens; a block a token, a KV head and a split; of all tokens, or of others in about `blocks`
+// blocks.
 int decode(const as_paged_attention_params& p, const Numbers& n, float* parts, const Others& others,
            I64 blocks, const Launch& launch);
 
-// A block for a tile of so many tokens, at most prefill_tokens(), and a KV head, where all of them
-// are of one request and follow each other in it; the tokens of other tiles become others. 0 = not
-// on this GPU, or not these heads.
+// Rows of bf16 alone: a block for a tile of so many tokens, at most prefill_tokens(), and a KV
+// head, where all of them are of one request and follow each other in it; the tokens of other tiles
+// become others. 0 = not on this GPU, or not these heads.
 I64 prefill_tokens(const as_paged_attention_params& p, const Numbers& n, const Gpu& gpu);
 int prefill(const as_paged_attention_params& p, const Numbers& n, I64 tokens, float* parts,
             const Others& others, const Launch& launch);

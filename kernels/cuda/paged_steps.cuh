@@ -168,6 +168,12 @@ __device__ __forceinline__ void copy_chunk(std::uint32_t to, const void* from, b
                "r"(there ? 16 : 0)
                : "memory");
 }
+// 4 bytes, likewise.
+__device__ __forceinline__ void copy_word(std::uint32_t to, const void* from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+               "r"(there ? 4 : 0)
+               : "memory");
+}
 __device__ __forceinline__ void end_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }

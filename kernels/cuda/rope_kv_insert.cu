@@ -2,9 +2,10 @@
 // head of a token: those of q first, then those of k with their v.
 #include <cuda_fp16.h>
 
-#include "kernels/cpu/kv_pages.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/paged_checks.h"
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -16,8 +17,9 @@ constexpr unsigned kHeads = 4;  // of a block
 // What a kernel needs besides the params.
 struct Places {
   cpu::KvPages k, v;
-  std::int64_t k_rows, v_rows;  // in all pages
-  std::int64_t rotated;         // dims
+  cpu::KvCodes k_codes, v_codes;  // in their place where rows are codes
+  std::int64_t k_rows, v_rows;    // in all pages
+  std::int64_t rotated;           // dims
   bool queries;
   bool alone;  // queries, and no rows
 };
@@ -27,10 +29,11 @@ __device__ __forceinline__ std::uint16_t* place(const cpu::KvPages& c, std::int6
   return c.base + slot / c.rows * c.page + slot % c.rows * c.row + head * c.head;
 }
 
-__device__ __forceinline__ void put(const cpu::KvPages& c, std::int64_t rows, std::int64_t slot,
-                                    std::int64_t head, const std::uint16_t* values,
-                                    std::int64_t size) {
+__device__ __forceinline__ void put(const cpu::KvPages& c, const cpu::KvCodes& codes,
+                                    std::int64_t rows, std::int64_t slot, std::int64_t head,
+                                    const std::uint16_t* values, std::int64_t size) {
   AS_DEVICE_CHECK(slot < rows);
+  if (codes.code != AS_CODE_NONE) return put_codes(codes, slot, head, values, size);
   std::uint16_t* to = place(c, slot, head);
   for (std::int64_t d = threadIdx.x; d < size; d += 32) {
     to[d] = c.f16 ? __half_as_ushort(__float2half_rn(bf16_to_float(values[d]))) : values[d];
@@ -102,8 +105,8 @@ __global__ void __launch_bounds__(32 * kHeads)
   }
   const std::int64_t slot = *at<std::int64_t>(p.slots, t);
   if (slot < 0) return;
-  put(places.k, places.k_rows, slot, g, key, size);
-  put(places.v, places.v_rows, slot, g, at<std::uint16_t>(p.v, t, g), p.v.shape[2]);
+  put(places.k, places.k_codes, places.k_rows, slot, g, key, size);
+  put(places.v, places.v_codes, places.v_rows, slot, g, at<std::uint16_t>(p.v, t, g), p.v.shape[2]);
 }
 
 }  // namespace
@@ -113,8 +116,11 @@ int rope_kv_insert(const as_rope_kv_insert_params& p, const Launch& launch) {
   const as_tensor& source = alone ? p.q : p.rows_given != 0 ? p.k_row : p.k;
   Places places{};
   if (!alone) {
-    places.k = cpu::kv_pages(p.k_cache);
-    places.v = cpu::kv_pages(p.v_cache);
+    const cpu::KvRows k(p.k_cache, p.k_scale), v(p.v_cache, p.v_scale);
+    places.k = k.pages;
+    places.v = v.pages;
+    places.k_codes = k.codes;
+    places.v_codes = v.codes;
     places.k_rows = cpu::cache_rows(p.k_cache);
     places.v_rows = cpu::cache_rows(p.v_cache);
   }

@@ -39,6 +39,7 @@ std::vector<Bug> alibi_bugs();       // its bias by distance
 std::vector<Bug> varlen_bugs();      // dense attention without caches
 std::vector<Bug> chunk_bugs();       // the batch of its chunks
 std::vector<Bug> cross_bugs();       // encoder-decoders
+std::vector<Bug> code_bugs();        // quantised rows of keys and values
 std::vector<Bug> mask_bugs();        // masks and score functions of a user
 std::vector<Bug> mla_bugs();         // absorbed MLA and the indexer that scores tokens
 std::vector<Bug> batch_bugs();       // helper ops that make tables and lists of a batch

@@ -27,7 +27,7 @@ const std::vector<Lane>& lanes() {
     for (const auto& bugs :
          {list_bugs(), dense_bugs(), row_bugs(), compressor_bugs(), indexer_bugs(),
           attention_bugs(), prefill_bugs(), paged_bugs(), alibi_bugs(), varlen_bugs(), chunk_bugs(),
-          cross_bugs(), mask_bugs(), mla_bugs()}) {
+          cross_bugs(), mask_bugs(), code_bugs(), mla_bugs()}) {
       for (const Bug& bug : bugs) lanes.push_back(lane_of(bug));
     }
     return lanes;

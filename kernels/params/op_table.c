@@ -271,6 +271,7 @@ static const as_tap_info kRopeKvInsert[] = {
     IN(as_rope_kv_insert_params, k_weight, "D", "bf16"),
     IN(as_rope_kv_insert_params, positions, "T", "i64"),
     IN(as_rope_kv_insert_params, slots, "T", "i64"),
+    IN_BOTH(as_rope_kv_insert_params, k_scale, v_scale, "scales", "f32"),
     OUT_OPTIONAL(as_rope_kv_insert_params, q_out, "T,H,D", "bf16", "row"),
     OUT_ROW(as_rope_kv_insert_params, k_row, "T,G,D", "row", slots),
     OUT_QUANTISED(as_rope_kv_insert_params, k_cache, "T,bytes", "bytes", slots),
@@ -296,6 +297,7 @@ static const as_tap_info kPagedAttention[] = {
     IN(as_paged_attention_params, first_rows, "R", "i32"),
     IN(as_paged_attention_params, position_bias, "buckets,H", "f32"),
     IN_BOTH(as_paged_attention_params, mask_code, score_code, "code,2", "f64"),
+    IN_BOTH(as_paged_attention_params, k_scale, v_scale, "scales", "f32"),
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };

@@ -5,8 +5,19 @@
  * Letters: T tokens, H query heads, G KV heads (H a multiple of G), D head size of queries and
  * keys, V head size of values, R requests, C columns of a block table.
  *
- * K and V are caches of their own, of any record without scales (bf16, f16, [rows][heads] or
- * [heads][rows] in a page), with G heads in data.reserved: width G*D and G*V. */
+ * K and V are caches of their own, with G heads in data.reserved: width G*D and G*V. Their records,
+ * [rows][heads] or [heads][rows] in a page, may be different ones. What a record stores of the
+ * numbers x of a row and head (the bf16 row before quantisation), every operation in fp32 and
+ * rounded once to nearest, ties to even: bf16              x f16               x, beyond 65504
+ * infinite fp8_, e5m2_tensor code(x / s), s = scale[0], beside the cache (k_scale, v_scale): f32
+ * [1] fp8_, e5m2_head   code(x / s), s = scale[g]: f32 [G] fp8_, e5m2_token_head  the same with s =
+ * max(max|x| / M, 2^-126), behind the row's codes; M 448 of e4m3, 57344 of e5m2 int8_token_head
+ * with h = max(0, max x), l = min(0, min x): s = max(h / 255 - l / 255, 2^-126), z = -128 - rint(l
+ * / s), clamp(rint(x / s) + z, -128, 127); s and z, as fp32, behind the row's codes Codes saturate:
+ * e4m3fn has no infinities, and what is beyond 448, infinities too, becomes 448 of its sign; e5m2
+ * likewise 57344. NaN is 0x7f. Where s is computed, a head with a NaN or an infinity has s NaN
+ * (0x7fc00000), z 0 and codes 0. A value is read as code * s, of int8 as (code - z) * s. Scales
+ * beside a cache are finite and above 0; other records have none there. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 
@@ -31,10 +42,9 @@ typedef enum as_rope_style {
  *   a' = a c - b s,  b' = b c + a s
  * N is the width of the table, [max_pos,N], cos (N/2) then sin (N/2): even, at most D; the other
  * dims stay. Without a table and with base 0 nothing turns (N = 0); with a base references compute
- * the table, for D dims, without YaRN. fp32 inside, one rounding to bf16; f16 rows: nearest, ties
- * to even, beyond 65504 infinite. rows_given: k_row is an input, only the insertion runs. Without
- * k and v (rank 0) only q_out is made, of a layer that reads another layer's caches: slots and
- * caches are not looked at. */
+ * the table, for D dims, without YaRN. fp32 inside, one rounding to bf16. rows_given: k_row is an
+ * input, only the insertion runs. Without k and v (rank 0) only q_out is made, of a layer that
+ * reads another layer's caches: slots and caches are not looked at. */
 typedef struct as_rope_kv_insert_params {
   as_params_head head;
   as_tensor q;         /* in  bf16 [T,H,D], optional: with q_out */
@@ -54,6 +64,8 @@ typedef struct as_rope_kv_insert_params {
   int32_t weight_plus_one; /* 0 or 1 */
   int32_t rows_given;
   int32_t reserved;
+  as_tensor k_scale; /* in  f32 [1] or [G], optional: as the record of k_cache asks */
+  as_tensor v_scale; /* in  f32 [1] or [G], optional: likewise of v_cache */
 } as_rope_kv_insert_params;
 
 /* Whether a call makes queries and no rows. */
@@ -165,6 +177,8 @@ typedef struct as_paged_attention_params {
   as_tensor position_bias; /* in  f32 [N,H], optional: finite */
   as_tensor mask_code;     /* in  f64 [I,2], optional */
   as_tensor score_code;    /* in  f64 [J,2], optional */
+  as_tensor k_scale;       /* in  f32 [1] or [G], optional: as the record of k_cache asks */
+  as_tensor v_scale;       /* in  f32 [1] or [G], optional: likewise of v_cache */
 } as_paged_attention_params;
 
 /* varlen_attention: attention of packed sequences, without a cache. Letters: T queries, S keys, N

@@ -54,7 +54,11 @@ typedef enum as_record {
   AS_RECORD_FP8_TOKEN = 9,        /* e4m3; an fp32 scale a row */
   AS_RECORD_INT8_TOKEN_HEAD = 10, /* int8; fp32 scale and zero point a row and head */
   AS_RECORD_LATENT_656 = 11,      /* 512 e4m3, 4 fp32 scales, 64 bf16: 656 B, width 576 */
-  /* Added to 5 .. 10: pages are [heads][rows], not [rows][heads]. */
+  AS_RECORD_FP8_TOKEN_HEAD = 12,  /* e4m3; an fp32 scale a row and head */
+  AS_RECORD_E5M2_TENSOR = 13,     /* as 7, 8 and 12, of e5m2 */
+  AS_RECORD_E5M2_HEAD = 14,
+  AS_RECORD_E5M2_TOKEN_HEAD = 15,
+  /* Added to 5 .. 10 and 12 .. 15: pages are [heads][rows], not [rows][heads]. */
   AS_RECORD_HND = 256
 } as_record;
 

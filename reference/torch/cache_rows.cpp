@@ -8,6 +8,7 @@
 #include "kernels/layout/mla_rows.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/row_format.h"
+#include "reference/torch/kv_codes.h"
 
 namespace attnscope::reference {
 
@@ -125,7 +126,7 @@ std::string record_name(std::int32_t record) {
     case kAnyEntryRecord:
       return "LATENT, INDEX_FP8 or INDEX_MXFP4";
     case kKvRecord:
-      return "bf16, bf16_hnd, f16, f16_hnd";
+      return "bf16, f16, and fp8_, e5m2_ and int8_ rows of heads";
     case kMlaRecord:
       return "latent_656, bf16";
     default:
@@ -139,7 +140,9 @@ bool allowed_record(std::int32_t record, std::int32_t expected) {
   const std::int32_t kv = record & ~AS_RECORD_HND;
   if (expected == kAnyIndexRecord) return index;
   if (expected == kAnyEntryRecord) return index || record == AS_RECORD_LATENT;
-  if (expected == kKvRecord) return kv == AS_RECORD_BF16 || kv == AS_RECORD_F16;
+  if (expected == kKvRecord) {
+    return kv == AS_RECORD_BF16 || kv == AS_RECORD_F16 || kv_code_of(record).has_value();
+  }
   if (expected == kMlaRecord) return record == AS_RECORD_LATENT_656 || record == AS_RECORD_BF16;
   return record == expected;
 }
@@ -186,7 +189,7 @@ Tensor decode_mxfp4(const Tensor& packed, const Tensor& scales) {
 }
 
 CacheRows::CacheRows(const as_cache& cache, const char* name, std::int32_t record,
-                     std::int64_t width, std::int64_t heads)
+                     std::int64_t width, std::int64_t heads, const as_tensor* scales)
     : cache_(cache), name_(name) {
   const std::string what = name;
   if (!allowed_record(cache.record, record)) {
@@ -208,12 +211,25 @@ CacheRows::CacheRows(const as_cache& cache, const char* name, std::int32_t recor
           {kAny, as_row_layout_of(cache.record, width, heads, 1).row});
   }
   check_dense_rows(cache.data, name);
+  if (scales != nullptr) scales_ = kv_scales(cache.record, *scales, what, heads);
+}
+
+Tensor CacheRows::encoded(const Tensor& values, const Quantiser& quantiser) const {
+  const auto code = kv_code_of(cache_.record);
+  if (!code) return encode(cache_.record, values, quantiser);
+  return encode_kv(*code, values, as_cache_heads(&cache_), scales_);
+}
+
+Tensor CacheRows::decoded(const Tensor& rows) const {
+  const auto code = kv_code_of(cache_.record);
+  if (!code) return decode(cache_.record, rows);
+  return decode_kv(*code, rows, as_cache_heads(&cache_), scales_);
 }
 
 Tensor CacheRows::load(const Tensor& rows) const {
   check_indices(rows, size(), name_);
   const Tensor stored = in_place(cache_.data).index_select(0, rows).to(torch_device());
-  return plain() ? stored.to(at::kDouble) : decode(cache_.record, stored);
+  return plain() ? stored.to(at::kDouble) : decoded(stored);
 }
 
 void CacheRows::store(const Tensor& slots, const Tensor& values, const Numbers& numbers,
@@ -222,8 +238,8 @@ void CacheRows::store(const Tensor& slots, const Tensor& values, const Numbers& 
   check_indices(slots.clamp_min(0), size(), name_);
   Tensor rows = values;
   if (!plain() || !numbers.exact) {
-    rows = encode(cache_.record, values, quantiser);
-    if (plain()) rows = decode(cache_.record, rows);
+    rows = encoded(values, quantiser);
+    if (plain()) rows = decoded(rows);
   }
   rows = stored_as(rows, in_place(cache_.data).scalar_type()).cpu().contiguous();
   const std::int64_t width = cache_.data.shape[1] * as_dtype_size(cache_.data.dtype);

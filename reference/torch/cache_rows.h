@@ -42,14 +42,15 @@ Tensor decode_mxfp4(const Tensor& packed, const Tensor& scales);
 // Kinds of records that an op may accept besides one of as_record.
 inline constexpr std::int32_t kAnyEntryRecord = -1;  // LATENT or an index format
 inline constexpr std::int32_t kAnyIndexRecord = -2;  // an index format
-inline constexpr std::int32_t kKvRecord = -3;        // bf16 or f16, of any number of heads
+inline constexpr std::int32_t kKvRecord = -3;        // of keys or values (kv_codes.h), any heads
 inline constexpr std::int32_t kMlaRecord = -4;       // LATENT_656, or bf16
 
 // A logical cache: rows by number, checked against its size.
 class CacheRows {
  public:
+  // scales: of a cache of keys or values, beside it; none where there are none.
   CacheRows(const as_cache& cache, const char* name, std::int32_t record, std::int64_t width,
-            std::int64_t heads = 1);
+            std::int64_t heads = 1, const as_tensor* scales = nullptr);
 
   std::int64_t size() const { return cache_.data.shape[0]; }
   // [N,width] of rows [N].
@@ -61,9 +62,12 @@ class CacheRows {
 
  private:
   bool plain() const { return cache_.data.dtype != AS_U8; }
+  Tensor encoded(const Tensor& values, const Quantiser& quantiser) const;
+  Tensor decoded(const Tensor& rows) const;
 
   as_cache cache_;
   const char* name_;
+  Tensor scales_;  // [1] or [heads], undefined where none are beside the cache
 };
 
 }  // namespace attnscope::reference

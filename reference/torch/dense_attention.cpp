@@ -79,8 +79,9 @@ void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precisio
   const std::int64_t tokens = k.size(0), kv_heads = k.size(1), size = k.size(2);
   const Tensor v = floats(p.v, "v", {tokens, kv_heads, kAny});
   const Tensor slots = integers(p.slots, "slots", {tokens});
-  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads);
-  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * v.size(2), kv_heads);
+  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads, &p.k_scale);
+  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * v.size(2), kv_heads,
+                          &p.v_scale);
 
   if (!given) k = made(k, p.k_weight, "k_weight");
   if (!given && present(p.k_row)) {
@@ -97,8 +98,8 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   check(p.o, "o", Kind::kFloat, {tokens, heads, kAny});
   check(p.lse, "lse", Kind::kFloat, {tokens, heads});
   const std::int64_t kv_heads = as_cache_heads(&p.k_cache), size_v = p.o.shape[2];
-  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads);
-  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * size_v, kv_heads);
+  const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads, &p.k_scale);
+  const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * size_v, kv_heads, &p.v_scale);
   const Tensor table = integers(p.table, "table", {kAny, kAny});
   const Tensor requests = integers(p.token_to_req, "token_to_req", {tokens});
   const Tensor positions = integers(p.positions, "positions", {tokens});

@@ -384,6 +384,9 @@ class Model {
       if (n_.qk_norm) add(source, p + "q_norm.weight", {n_.head_dim});
       if (n_.qk_norm && rows) add(source, p + "k_norm.weight", {n_.head_dim});
       if (n_.sinks) add(source, p + "sinks", {n_.heads});
+      for (const char* leaf : {"k_scale", "v_scale"}) {
+        if (n_.cache_scales > 0) add(source, p + leaf, {n_.cache_scales});
+      }
     }
   }
 
@@ -404,7 +407,7 @@ class Model {
     }
   }
 
-  // Sinks and biases are fp32, all else bf16.
+  // Sinks, biases and scales of caches are fp32, all else bf16.
   void add(const TensorSource& source, const std::string& name, at::IntArrayRef shape) {
     const TensorEntry* entry = source(name);
     if (entry == nullptr) throw std::invalid_argument(name + ": the model has no such tensor");
@@ -412,11 +415,13 @@ class Model {
     if (shape[0] == kModelTokens && t.dim() == 2 && t.size(0) > shape[0]) {
       t = t.narrow(0, 0, shape[0]);
     }
+    if (t.dim() == 0 && shape.size() == 1) t = t.view({1});
     if (t.sizes() != shape) {
       throw std::invalid_argument(name + ": a shape that is not the model's");
     }
     const bool sinks = name.ends_with("sinks");
-    const bool fp32 = sinks || name.ends_with("relative_attention_bias.weight");
+    const bool fp32 = sinks || name.ends_with("relative_attention_bias.weight") ||
+                      name.ends_with("k_scale") || name.ends_with("v_scale");
     t = t.to(fp32 ? at::kFloat : at::kBFloat16);
     if (sinks) t = t + n_.sink_shift;
     for (const auto& [head, sink] : n_.given_sinks) {

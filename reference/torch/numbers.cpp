@@ -156,6 +156,21 @@ Tensor e4m3_values(const Tensor& codes) {
   });
 }
 
+Tensor e5m2_codes(const Tensor& x) {
+  // 1.75 * 2^16 would have code 0x7F.
+  return codes_of(nearest(x.clamp(-57344, 57344).nan_to_num_(114688), 2, -14), 2, 15, 7);
+}
+
+Tensor e5m2_values(const Tensor& codes) {
+  return by_code(codes, [](int code) {
+    const int magnitude = code & 0x7F;
+    const double value = magnitude > 0x7C    ? std::nan("")
+                         : magnitude == 0x7C ? std::numeric_limits<double>::infinity()
+                                             : small_float(magnitude, 2, 15);
+    return code & 0x80 ? -value : value;
+  });
+}
+
 Tensor e2m1_codes(const Tensor& x, std::int32_t fp4_rule) {
   if (fp4_rule == AS_FP4_EVEN) {
     return codes_of(nearest(x.clamp(-6, 6).nan_to_num_(6), 1, 0), 1, 1, 3);

@@ -25,6 +25,9 @@ Tensor round_to_f16(const Tensor& x);  // beyond 65504 infinite
 // u8 codes of e4m3fn: saturates at +-448, NaN is 0x7F.
 Tensor e4m3_codes(const Tensor& x);
 Tensor e4m3_values(const Tensor& codes);
+// u8 codes of e5m2: saturates at +-57344, infinities too; NaN is 0x7F.
+Tensor e5m2_codes(const Tensor& x);
+Tensor e5m2_values(const Tensor& codes);
 // u8 codes 0..15 of e2m1: saturates at +-6, NaN is 7. AS_FP4_DOWN: ties towards zero, no -0.
 Tensor e2m1_codes(const Tensor& x, std::int32_t fp4_rule);
 Tensor e2m1_values(const Tensor& codes);

@@ -46,9 +46,10 @@ inline ModelConfig masked_model() {
 }
 
 inline const std::vector<std::string>& dense_names() {
-  static const std::vector<std::string> kNames = {"tiny-llama",  "tiny-gemma",   "tiny-mha",
-                                                  "tiny-mqa",    "tiny-llama4",  "tiny-alibi",
-                                                  "tiny-gptoss", "tiny-mistral", "tiny-kvshare"};
+  static const std::vector<std::string> kNames = {
+      "tiny-llama",   "tiny-gemma",     "tiny-mha",       "tiny-mqa",
+      "tiny-llama4",  "tiny-alibi",     "tiny-gptoss",    "tiny-mistral",
+      "tiny-kvshare", "tiny-llama-fp8", "tiny-llama-int8"};
   return kNames;
 }
 

@@ -71,13 +71,25 @@ TEST(RepositoryGoldens, NoPlantedBugOfAnOpGetsPast) {
       "mutant:gathered_length_not_added", "mutant:chunk_as_window"};
   // Inputs of their own have neither sides, biases nor masks: goldens of scenarios show these.
   const std::map<std::string, const char*> shown_by = {
-      {"mutant:cross_keys_of_neighbour", "tiny_t5"}, {"mutant:cross_causal", "tiny_t5"},
-      {"mutant:cross_source_short", "tiny_t5"},      {"mutant:decoder_begins_late", "tiny_t5"},
-      {"mutant:bias_of_next_head", "tiny_t5"},       {"mutant:bias_both_sides", "tiny_t5"},
-      {"mutant:bias_mirrored", "tiny_t5"},           {"mutant:bias_missing", "tiny_t5"},
-      {"mutant:source_with_target", "tiny_t5"},      {"mutant:mask_ignored", "tiny_mask"},
-      {"mutant:mask_transposed", "tiny_mask"},       {"mutant:mask_of_next_head", "tiny_mask"},
-      {"mutant:score_ignored", "tiny_mask"},         {"mutant:score_twice", "tiny_mask"}};
+      {"mutant:cross_keys_of_neighbour", "tiny_t5"},
+      {"mutant:cross_causal", "tiny_t5"},
+      {"mutant:cross_source_short", "tiny_t5"},
+      {"mutant:decoder_begins_late", "tiny_t5"},
+      {"mutant:bias_of_next_head", "tiny_t5"},
+      {"mutant:bias_both_sides", "tiny_t5"},
+      {"mutant:bias_mirrored", "tiny_t5"},
+      {"mutant:bias_missing", "tiny_t5"},
+      {"mutant:source_with_target", "tiny_t5"},
+      {"mutant:mask_ignored", "tiny_mask"},
+      {"mutant:mask_transposed", "tiny_mask"},
+      {"mutant:mask_of_next_head", "tiny_mask"},
+      {"mutant:score_ignored", "tiny_mask"},
+      {"mutant:score_twice", "tiny_mask"},
+      {"mutant:cache_scale_of_next_head", "tiny_int8"},
+      {"mutant:cache_zero_negated", "tiny_int8"},
+      {"mutant:zero_point_ignored", "tiny_int8"},
+      {"mutant:fp8_read_as_other", "tiny_fp8"},
+      {"mutant:scale_of_keys_alone", "tiny_fp8"}};
   GoldenFolder goldens = folder();
   const LaneRegistry lanes = all_lanes();
   int seen = 0;

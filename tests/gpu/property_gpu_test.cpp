@@ -547,6 +547,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GpuPagedProperty,
                                           testing::ValuesIn(paged_cases())),
                          param_name<PagedCase>);
 
+INSTANTIATE_TEST_SUITE_P(Codes, GpuPagedProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(coded_cases())),
+                         param_name<PagedCase>);
+
 class GpuVarlenProperty : public Checks<VarlenCase> {};
 TEST_P(GpuVarlenProperty, MatchesBothReferences) {
   VarlenCase c = std::get<1>(GetParam());
@@ -630,6 +635,10 @@ std::vector<RopeKvCase> rope_kv_cases() {
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuRopeKvProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(rope_kv_cases())),
+                         param_name<RopeKvCase>);
+INSTANTIATE_TEST_SUITE_P(Codes, GpuRopeKvProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(coded_rows())),
                          param_name<RopeKvCase>);
 
 class GpuTurnedCodesProperty : public Checks<TurnedCodesCase> {};

@@ -186,8 +186,10 @@ struct PagedCase {
   std::int64_t buckets = 0;      // of a bias by distance
   std::int32_t distance = 0;     // of these, where the last one begins at the latest
   std::string mask = {}, score = {};  // expressions
+  std::int32_t record_v = 0;          // of values, 0 = as keys
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
+std::vector<PagedCase> coded_cases();  // rows of codes
 
 // Of packed sequences.
 struct VarlenCase {
@@ -221,8 +223,10 @@ struct RopeKvCase {
   std::int32_t rows = 16;
   std::int32_t record = AS_RECORD_BF16;
   float scale = 1.0f;
+  bool special = false;  // some heads have a NaN or an infinity, or are zeros
 };
 Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c);
+std::vector<RopeKvCase> coded_rows();
 
 // Of absorbed MLA and the indexer that scores tokens.
 namespace mla {

@@ -123,6 +123,19 @@ Report rope_kv(const Lane& lane) {
   return check_rope_kv_insert(lane, c);
 }
 
+// Rows of codes as they are read, and as they are written.
+Report read_codes(const Lane& lane, std::int32_t record) {
+  PagedCase c{"mutants", {129, 300, 90}, 2, 8, 2};
+  c.record = record;
+  c.gap = 32;
+  return check_paged_attention(lane, c);
+}
+Report written_codes(const Lane& lane) {
+  RopeKvCase c{"mutants", {129, 40}, 5, 4, 2};
+  c.record = AS_RECORD_INT8_TOKEN_HEAD;
+  return check_rope_kv_insert(lane, c);
+}
+
 // By the name of the mutant.
 const std::map<std::string, Trap>& traps() {
   static const std::map<std::string, Trap> kTraps = {
@@ -197,6 +210,16 @@ const std::map<std::string, Trap>& traps() {
       {"mutant:mask_of_next_head", {masked, "o", {"lse"}}},
       {"mutant:score_ignored", {masked, "o", {"lse"}}},
       {"mutant:score_twice", {masked, "o", {"lse"}}},
+      {"mutant:cache_scale_of_next_head", {written_codes, "k_cache", {"v_cache"}}},
+      {"mutant:cache_zero_negated", {written_codes, "k_cache", {"v_cache"}}},
+      {"mutant:fp8_read_as_other",
+       {[](const Lane& lane) { return read_codes(lane, AS_RECORD_E5M2_TOKEN_HEAD); },
+        "o",
+        {"lse"}}},
+      {"mutant:scale_of_keys_alone",
+       {[](const Lane& lane) { return read_codes(lane, AS_RECORD_FP8_HEAD); }, "o", {}}},
+      {"mutant:zero_point_ignored",
+       {[](const Lane& lane) { return read_codes(lane, AS_RECORD_INT8_TOKEN_HEAD); }, "o", {}}},
       {"mutant:cross_source_late", {cross_batch, "source_to_req", {"target_to_req"}}},
       {"mutant:cross_keys_by_decode", {cross_batch, "source_slots", {}}},
       {"mutant:cross_all_are_target", {cross_batch, "target_to_req", {}}},

@@ -94,12 +94,64 @@ std::uint16_t code_of(float value, std::int32_t record) {
   return f16 ? cpu::float_to_f16(value) : cpu::float_to_bf16(value);
 }
 
+// A row of codes that are numbers up to 4 before their scale, and of scales about 1, of int8 1/64.
+// Zero points are whole numbers.
+void fill_codes(std::int32_t record, std::int64_t width, std::int64_t heads, Random& random,
+                std::vector<unsigned char>& row) {
+  const as_row_layout l = as_row_layout_of(record, width, heads, 1);
+  row.assign(to_size(l.row), 0);
+  const auto put = [&](std::int64_t at, float number) {
+    std::memcpy(row.data() + at, &number, sizeof(number));
+  };
+  for (std::int64_t i = 0; i < width; ++i) {
+    const as_element_place e = as_element_at(&l, 0, i / l.width, i % l.width);
+    std::uint8_t& code = row[to_size(e.at)];
+    const auto small = [&] {
+      if (e.code == AS_CODE_I8) return true;
+      const float value = e.code == AS_CODE_E4M3
+                              ? cpu::e4m3_to_float(code)
+                              : cpu::f16_to_float(static_cast<std::uint16_t>(code << 8));
+      return std::fabs(value) <= 4;
+    };
+    do code = static_cast<std::uint8_t>(random());
+    while (!small());
+    if (i % l.width != 0 || e.scale < 0) continue;
+    const float scale = 0.5f + static_cast<float>(random() % 1000) * 1e-3f;
+    put(e.scale, e.zero >= 0 ? scale / 64 : scale);
+    if (e.zero >= 0) put(e.zero, static_cast<float>(static_cast<int>(random() % 256) - 128));
+  }
+}
+
+bool in_codes(std::int32_t record) {
+  return as_row_format_of(record)->parts[0].scale != AS_CODE_NONE;
+}
+
+// Those that a record has beside its cache.
+as_tensor scales_beside(std::int32_t record, std::int64_t heads, float middle, Random& random,
+                        Memory* memory) {
+  const as_row_part& part = as_row_format_of(record)->parts[0];
+  if (part.scale == AS_CODE_NONE || part.per == AS_PER_BLOCK) return no_tensor();
+  const std::int64_t count = part.per == AS_PER_HEAD ? heads : 1;
+  const as_tensor scales = memory->make(AS_F32, {count});
+  for (std::int64_t h = 0; h < count; ++h) {
+    *at<float>(scales, h) = middle * (0.5f + static_cast<float>(random() % 1000) * 1e-3f);
+  }
+  return scales;
+}
+
 void fill(Pool& pool, const Blocks& blocks, const std::vector<std::int64_t>& lengths,
           const std::vector<std::int64_t>& from, Random& random) {
   std::vector<std::uint16_t> row(to_size(pool.paged.width));
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     const auto request = static_cast<std::int64_t>(r);
     for (std::int64_t p = from[r]; p < lengths[r]; ++p) {
+      if (in_codes(pool.paged.record)) {
+        std::vector<unsigned char> codes;
+        fill_codes(pool.paged.record, pool.paged.width, as_cache_heads(&pool.paged), random, codes);
+        as_row_put(&pool.paged, blocks.slot(request, p), codes.data());
+        as_row_put(&pool.logical, blocks.row(request, p), codes.data());
+        continue;
+      }
       for (std::uint16_t& v : row) v = code_of(normal(random), pool.paged.record);
       pool.put(blocks.slot(request, p), blocks.row(request, p), row);
     }
@@ -171,7 +223,8 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
     seen_from.back() = std::min(length, std::max<std::int64_t>(seen_from.back(), c.first));
   }
   Pool k(blocks, c.record, c.kv_heads, c.size, c.rows, c.gap);
-  Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows, c.gap);
+  const std::int32_t record_v = c.record_v != 0 ? c.record_v : c.record;
+  Pool v(blocks, record_v, c.kv_heads, c.size_v, c.rows, c.gap);
   fill(k, blocks, c.lengths, seen_from, random);
   fill(v, blocks, c.lengths, seen_from, random);
   if (c.bad_value >= 0) {
@@ -192,6 +245,8 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   p.q = memory.normals(AS_BF16, {n, c.heads, c.size}, random, c.q_scale, 8);
   p.k_cache = k.paged;
   p.v_cache = v.paged;
+  p.k_scale = scales_beside(c.record, c.kv_heads, 1, random, &memory);
+  p.v_scale = scales_beside(record_v, c.kv_heads, 1, random, &memory);
   p.table = blocks.table();
   p.token_to_req = memory.ints(tokens.token_to_req, {n});
   p.positions = memory.ints64(tokens.positions);
@@ -274,8 +329,9 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
   const Tokens tokens = last_tokens(c.lengths, c.queries);
   const std::int64_t n = tokens.size();
   const Blocks blocks(c.lengths, c.rows, random);
-  Pool k(blocks, c.record, c.kv_heads, c.size, c.rows);
-  Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows);
+  const std::int64_t gap = in_codes(c.record) ? 8 : 6;
+  Pool k(blocks, c.record, c.kv_heads, c.size, c.rows, gap);
+  Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows, gap);
 
   OpParams engine;
   auto& p = engine.init<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT);
@@ -285,6 +341,16 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
   }
   p.k = memory.normals(AS_BF16, {n, c.kv_heads, c.size}, random, c.scale, 1);
   p.v = memory.normals(AS_BF16, {n, c.kv_heads, c.size_v}, random, c.scale, 2);
+  for (std::int64_t t = 0; c.special && t < n; ++t) {
+    // In turn: a NaN, an infinity, zeros alone, the smallest number alone.
+    constexpr std::uint16_t kSpecial[] = {0xffc1, 0xff80, 0, 1};
+    for (std::int64_t i = 0; t % 5 > 1 && t % 5 < 4 && i < c.size_v; ++i) {
+      *at<std::uint16_t>(p.v, t, 0, i) = 0;
+    }
+    if (t % 5 < 4) *at<std::uint16_t>(p.v, t, 0, 5) = kSpecial[t % 5];
+  }
+  p.k_scale = scales_beside(c.record, c.kv_heads, 0.01f, random, &memory);
+  p.v_scale = scales_beside(c.record, c.kv_heads, 0.02f, random, &memory);
   if (c.norm) {
     p.q_weight = memory.normals(AS_BF16, {c.size}, random);
     p.k_weight = memory.normals(AS_BF16, {c.size}, random);
@@ -367,6 +433,60 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
   return report;
 }
 
+namespace {
+
+constexpr std::int32_t kCodedRecords[] = {AS_RECORD_FP8_TENSOR,     AS_RECORD_FP8_HEAD,
+                                          AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_E5M2_TENSOR,
+                                          AS_RECORD_E5M2_HEAD,      AS_RECORD_E5M2_TOKEN_HEAD,
+                                          AS_RECORD_INT8_TOKEN_HEAD};
+
+}  // namespace
+
+// Rows of codes: every record in both placements, over pages, splits, prompts, windows; one cache
+// of codes beside one of numbers.
+std::vector<PagedCase> coded_cases() {
+  std::vector<PagedCase> cases;
+  for (const std::int32_t record : kCodedRecords) {
+    for (const std::int32_t placed : {record, record | AS_RECORD_HND}) {
+      const std::string name = as_row_format_of(placed)->name;
+      cases.push_back({name + "_decode", {300, 1, 65}, 2, 8, 2, 64, 64, 16, placed});
+      cases.push_back({name + "_prefill", {90, 33}, 40, 6, 3, 48, 96, 5, placed, 30});
+      cases.push_back({name + "_splits", {400}, 2, 4, 2, 128, 128, 8, placed, 0, 1, 5.0, true, 3});
+      cases.push_back({name + "_wide", {70, 40}, 1, 4, 1, 256, 256, 16, placed});
+      cases.push_back({name + "_odd", {70, 40}, 3, 2, 1, 36, 20, 7, placed});
+      cases.push_back({name + "_before_bf16", {70, 40}, 3, 4, 2, 64, 64, 16, placed});
+      cases.back().record_v = AS_RECORD_BF16;
+      cases.push_back({name + "_behind_f16", {70, 40}, 3, 4, 2, 64, 64, 16, AS_RECORD_F16});
+      cases.back().record_v = placed;
+    }
+  }
+  for (PagedCase& c : cases) c.gap = 32;
+  return cases;
+}
+// Ordinary rows; rows beyond what codes reach; the smallest ones; NaN, infinities and zeros.
+std::vector<RopeKvCase> coded_rows() {
+  std::vector<RopeKvCase> cases;
+  for (const std::int32_t record : kCodedRecords) {
+    const std::string name = as_row_format_of(record)->name;
+    cases.push_back({name, {40, 3}, 7, 4, 2});
+    cases.push_back({name + "_large", {40, 3}, 7, 4, 2});
+    cases.back().scale = 3e4f;
+    cases.push_back({name + "_largest", {40, 3}, 7, 4, 2});
+    cases.back().scale = 5e37f;
+    cases.back().rotated = 0;
+    cases.push_back({name + "_small", {40, 3}, 7, 4, 2});
+    cases.back().scale = 1e-4f;
+    cases.push_back({name + "_smallest", {40, 3}, 7, 4, 2});
+    cases.back().scale = 1e-39f;
+    cases.back().rotated = 0;
+    cases.push_back({name + "_special", {40, 9}, 12, 4, 2, 64, 40});
+    cases.back().special = true;
+    for (std::size_t i = cases.size() - 6; i < cases.size(); ++i) {
+      cases[i].record = i % 2 == 0 ? record : record | AS_RECORD_HND;
+    }
+  }
+  return cases;
+}
 namespace {
 
 class PagedAttentionProperty : public testing::TestWithParam<PagedCase> {};
@@ -512,6 +632,9 @@ INSTANTIATE_TEST_SUITE_P(Sided, PagedAttentionProperty, testing::ValuesIn(sided_
 INSTANTIATE_TEST_SUITE_P(Alibi, PagedAttentionProperty, testing::ValuesIn(alibi_cases()),
                          name_of<PagedCase>);
 
+INSTANTIATE_TEST_SUITE_P(Codes, PagedAttentionProperty, testing::ValuesIn(coded_cases()),
+                         name_of<PagedCase>);
+
 std::string chunk_name(std::int32_t rows, std::int32_t chunk, std::int64_t queries, bool local) {
   return "rows" + std::to_string(rows) + "_chunk" + std::to_string(chunk) + "_q" +
          std::to_string(queries) + (local ? "_local" : "_masked");
@@ -588,6 +711,9 @@ const RopeKvCase kRopeKvCases[] = {
      1e-6f},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, RopeKvProperty, testing::ValuesIn(kRopeKvCases),
+                         name_of<RopeKvCase>);
+
+INSTANTIATE_TEST_SUITE_P(Codes, RopeKvProperty, testing::ValuesIn(coded_rows()),
                          name_of<RopeKvCase>);
 
 // One shape, every number of splits: the same within the tolerance of the op.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/model/numbers.h"
 #include "kernels/params/dtype.h"
@@ -165,12 +166,16 @@ void DenseAudit::check_weights(const OpParams& params, int layer) {
       return check("weight", p + "self_attn.o_proj.weight");
     case AS_OP_ROPE_KV_INSERT:
       check("q_weight", n_.qk_norm ? p + "self_attn.q_norm.weight" : "");
+      check("k_scale", n_.cache_scales > 0 ? p + "self_attn.k_scale" : "");
+      check("v_scale", n_.cache_scales > 0 ? p + "self_attn.v_scale" : "");
       return check("k_weight",
                    n_.qk_norm && rows_of(layer) == layer ? p + "self_attn.k_norm.weight" : "");
     case AS_OP_VARLEN_ATTENTION:
       return check("alibi_slopes", n_.alibi_bias_max > 0 ? "alibi_slopes" : "");
     case AS_OP_PAGED_ATTENTION:
       check("alibi_slopes", n_.alibi_bias_max > 0 ? "alibi_slopes" : "");
+      check("k_scale", n_.cache_scales > 0 ? p + "self_attn.k_scale" : "");
+      check("v_scale", n_.cache_scales > 0 ? p + "self_attn.v_scale" : "");
       return check("sinks", n_.sinks ? p + "self_attn.sinks" : "");
     case AS_OP_FINAL_NORM:
       return check("weight", "model.norm.weight");
@@ -259,7 +264,10 @@ void DenseAudit::check_weight(const OpParams& params, int layer, const char* tap
   if (name.empty() || !known_.insert(as_read).second) return;
   const ElementType type = weight.dtype == AS_F32 ? ElementType::kF32 : ElementType::kBf16;
   const TensorEntry given = audited_entry(weight, type, 0, weight.shape[0]);
-  const auto [row, column] = first_of_rank(params.op(), given);
+  // Scales beside caches are one of all ranks.
+  const bool dealt = std::strcmp(tap, "k_scale") != 0 && std::strcmp(tap, "v_scale") != 0;
+  const auto [row, column] =
+      dealt ? first_of_rank(params.op(), given) : std::pair<std::int64_t, std::int64_t>();
   judge_weight(params, layer, tap, name, model_.others(name, row, column, given, nullptr), given,
                as_read);
 }

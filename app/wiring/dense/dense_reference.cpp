@@ -34,6 +34,20 @@ std::vector<int> shared_rows(const ModelConfig& c) {
   return rows;
 }
 
+// Static scales: one of a tensor, or one of each KV head.
+std::int64_t scales_beside(std::int32_t record, std::int64_t kv_heads) {
+  switch (record) {
+    case AS_RECORD_FP8_TENSOR:
+    case AS_RECORD_E5M2_TENSOR:
+      return 1;
+    case AS_RECORD_FP8_HEAD:
+    case AS_RECORD_E5M2_HEAD:
+      return kv_heads;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 reference::DenseNumbers dense_numbers(const ModelConfig& c) {
@@ -65,6 +79,7 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   n.qk_norm = d.qk_norm;
   n.weight_plus_one = d.weight_plus_one;
   n.sinks = d.sinks;
+  n.cache_scales = scales_beside(d.cache_record, c.kv_heads);
   n.encoder = d.encoder;
   if (!d.mask.empty()) {
     n.shows = [code = *parse_mask(d.mask)](std::int64_t q, std::int64_t k, std::int64_t head) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/family/dense/encoder_decoder.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -38,7 +39,7 @@ CacheSpec dense_spec(int layer, const NamedCache& named, const ModelConfig& conf
   s.id = named.id;
   s.name = named.name;
   s.content = named.content;
-  s.record = AS_RECORD_BF16;
+  s.record = config.dense.cache_record;
   s.num_kv_heads = config.kv_heads;
   s.head_dim = config.head_dim;
   s.head_dim_v = named.id == kValueCache ? config.head_dim : 0;
@@ -115,6 +116,22 @@ int dense_shares_with(const ModelConfig& config, int layer) {
   while (from >= 0 && sees(from) != sees(published)) --from;
   const auto runs = std::ranges::find(config.layers, from);
   return runs == config.layers.end() ? -1 : static_cast<int>(runs - config.layers.begin());
+}
+
+std::int64_t dense_scales_beside(const ModelConfig& config) {
+  const as_row_format* format = as_row_format_of(config.dense.cache_record);
+  if (format == nullptr || format->parts[0].scale == AS_CODE_NONE) return 0;
+  if (format->parts[0].per == AS_PER_HEAD) return config.kv_heads;
+  return format->parts[0].per == AS_PER_TENSOR ? 1 : 0;
+}
+
+std::span<const std::int32_t> dense_cache_records() {
+  static constexpr std::int32_t kRecords[] = {AS_RECORD_BF16,           AS_RECORD_F16,
+                                              AS_RECORD_FP8_TENSOR,     AS_RECORD_FP8_HEAD,
+                                              AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_E5M2_TENSOR,
+                                              AS_RECORD_E5M2_HEAD,      AS_RECORD_E5M2_TOKEN_HEAD,
+                                              AS_RECORD_INT8_TOKEN_HEAD};
+  return kRecords;
 }
 
 std::vector<float> dense_slopes(int heads, double bias_max) {

@@ -31,6 +31,14 @@ int dense_chunk(const ModelConfig& config);
 // -1 = it has its own.
 int dense_shares_with(const ModelConfig& config, int layer);
 
+// Scales that a layer's K and its V have beside the cache each, weights "k_scale" and "v_scale":
+// one, one a KV head, or 0 where rows have none or have them inside.
+std::int64_t dense_scales_beside(const ModelConfig& config);
+// What rows of K and V may hold: those of DenseAttention::cache_record.
+std::span<const std::int32_t> dense_cache_records();
+// One of them by the name of its format: "fp8_tensor".
+Result<std::int32_t> dense_cache_record(const std::string& name);
+
 // The code of a mask or a score function that dense_validate has passed, f64 [I,2] for as long as
 // the program lives; absent for an empty text.
 as_tensor dense_mask_code(const std::string& text, bool is_score);

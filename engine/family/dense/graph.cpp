@@ -133,6 +133,9 @@ class GraphOfDense {
       insert.makes("k_row", k_row_, AS_BF16, {kStepTokens, kv_heads, dim})
           .cache("k_cache", kKeyCache)
           .cache("v_cache", kValueCache);
+      if (dense_scales_beside(config_) > 0) {
+        insert.weight("k_scale", "k_scale").weight("v_scale", "v_scale");
+      }
     }
     nodes.push_back(std::move(insert));
     Node attention = Node(AS_OP_PAGED_ATTENTION)
@@ -158,6 +161,9 @@ class GraphOfDense {
           .step("seq_lens", "seq_lens");
     }
     if (config_.dense.sinks) attention.weight("sinks", "sinks");
+    if (dense_scales_beside(config_) > 0) {
+      attention.weight("k_scale", "k_scale").weight("v_scale", "v_scale");
+    }
     nodes.push_back(attended(std::move(attention)));
   }
 

@@ -5,6 +5,7 @@
 //   attnscope_block_size   tokens of a page, 16
 //   attnscope_rope_style   "neox" or "gptj"
 //   attnscope_sinks        whether attention has a sink a head: self_attn.sinks
+//   attnscope_cache_dtype  what rows of K and V hold, by the name of their format: "fp8_tensor"
 //   attnscope_mask, attnscope_score   expressions of mask_expression.h
 #include <fmt/format.h>
 
@@ -16,6 +17,7 @@
 #include "engine/family/dense/encoder_decoder.h"
 #include "engine/io/json_object.h"
 #include "kernels/params/paged_params.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -245,6 +247,11 @@ ModelConfig read_dense(JsonObject& root) {
   d.mask = root.text("attnscope_mask", "");
   d.score = root.text("attnscope_score", "");
   d.sinks = root.boolean("attnscope_sinks", type == "gpt_oss");
+  if (root.has("attnscope_cache_dtype")) {
+    const Result<std::int32_t> record = dense_cache_record(root.text("attnscope_cache_dtype"));
+    if (record) d.cache_record = *record;
+    if (!record) root.fail("attnscope_cache_dtype", record.error().message, record.error().hint);
+  }
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
   const char* style = type == "llama4_text" ? "gptj" : "neox";
   const bool pairs = root.choice("attnscope_rope_style", {"neox", "gptj"}, style) == "gptj";
@@ -253,6 +260,16 @@ ModelConfig read_dense(JsonObject& root) {
 }
 
 }  // namespace
+
+Result<std::int32_t> dense_cache_record(const std::string& name) {
+  std::string names;
+  for (const std::int32_t record : dense_cache_records()) {
+    const char* own = as_row_format_of(record)->name;
+    if (name == own) return record;
+    names += (names.empty() ? "" : ", ") + std::string(own);
+  }
+  return bad_input(shown_name(name) + " is no format of rows of K and V", "allowed: " + names);
+}
 
 Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file) {
   JsonReader reader(path);
@@ -325,6 +342,9 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   const bool pairs = d.rope_style == AS_ROPE_GPTJ;
   if (pairs || llama4) j["attnscope_rope_style"] = pairs ? "gptj" : "neox";
   if (d.sinks) j["attnscope_sinks"] = true;
+  if (d.cache_record != AS_RECORD_BF16) {
+    j["attnscope_cache_dtype"] = as_row_format_of(d.cache_record)->name;
+  }
   if (!d.mask.empty()) j["attnscope_mask"] = d.mask;
   if (!d.score.empty()) j["attnscope_score"] = d.score;
   if (c.num_layers() != c.published_layers()) j["attnscope_layers"] = c.layers;

@@ -32,6 +32,20 @@ ModelConfig dense_llama() {
   return c;
 }
 
+// The same with rows of codes: e4m3 under one scale a layer, and int8 under scales of its own.
+ModelConfig dense_llama_fp8() {
+  ModelConfig c = dense_llama();
+  c.name = "tiny-llama-fp8";
+  c.dense.cache_record = AS_RECORD_FP8_TENSOR;
+  return c;
+}
+ModelConfig dense_llama_int8() {
+  ModelConfig c = dense_llama();
+  c.name = "tiny-llama-int8";
+  c.dense.cache_record = AS_RECORD_INT8_TOKEN_HEAD;
+  return c;
+}
+
 // Five sliding layers, then a full one; norms of queries and keys, all norms with 1 + w.
 ModelConfig dense_gemma() {
   ModelConfig c = small_model("tiny-gemma", 6, 4, 2, 64);
@@ -171,13 +185,20 @@ ModelConfig dense_example() {
 }
 
 std::span<const FamilyPreset> dense_presets() {
-  static constexpr FamilyPreset kPresets[] = {
-      {"tiny-alibi", dense_alibi},     {"tiny-bert", dense_bert},
-      {"tiny-gemma", dense_gemma},     {"tiny-gptoss", dense_gptoss},
-      {"tiny-kvshare", dense_kvshare}, {"tiny-llama", dense_llama},
-      {"tiny-llama4", dense_llama4},   {"tiny-mha", dense_mha},
-      {"tiny-mistral", dense_mistral}, {"tiny-mqa", dense_mqa},
-      {"tiny-t5", dense_t5},           {"tiny-vit", dense_vit}};
+  static constexpr FamilyPreset kPresets[] = {{"tiny-alibi", dense_alibi},
+                                              {"tiny-bert", dense_bert},
+                                              {"tiny-gemma", dense_gemma},
+                                              {"tiny-gptoss", dense_gptoss},
+                                              {"tiny-kvshare", dense_kvshare},
+                                              {"tiny-llama", dense_llama},
+                                              {"tiny-llama-fp8", dense_llama_fp8},
+                                              {"tiny-llama-int8", dense_llama_int8},
+                                              {"tiny-llama4", dense_llama4},
+                                              {"tiny-mha", dense_mha},
+                                              {"tiny-mistral", dense_mistral},
+                                              {"tiny-mqa", dense_mqa},
+                                              {"tiny-t5", dense_t5},
+                                              {"tiny-vit", dense_vit}};
   return kPresets;
 }
 

@@ -160,6 +160,19 @@ class DenseTargets {
         t.tap = leaf[0] == 'q' ? "q_weight" : "k_weight";
       }
     }
+    const std::int64_t scales = dense_scales_beside(c_);
+    for (const char* leaf : {"k_scale", "v_scale"}) {
+      if (!rows || scales == 0) continue;
+      SecondTarget& t = whole_in_layer(fmt::format("self_attn.{}", leaf), AS_OP_ROPE_KV_INSERT,
+                                       scales, own[leaf]);
+      for (const char* module : {"attn", leaf[0] == 'k' ? "k_proj" : "v_proj"}) {
+        for (std::string& name :
+             tensor_places(fmt::format("layers.{}.self_attn.{}.{}", layer_, module, leaf))) {
+          t.names.push_back(std::move(name));
+        }
+      }
+      t.tap = leaf;
+    }
     if (!c_.dense.sinks) return;
     SecondTarget& sinks = in_layer("self_attn.sinks", AS_OP_PAGED_ATTENTION, c_.heads, 1);
     sinks.tap = "sinks";

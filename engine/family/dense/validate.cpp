@@ -8,6 +8,7 @@
 #include "engine/family/dense/encoder_decoder.h"
 #include "engine/model/mask_expression.h"
 #include "kernels/params/paged_params.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -137,6 +138,29 @@ Result<void> check_masks(const ModelConfig& c) {
                      "models whose layers see all of a request, such as tiny-llama and tiny-bert");
 }
 
+// Rows of codes, where there are rows, of layers that have them for themselves.
+Result<void> check_cache_record(const ModelConfig& c) {
+  const std::int32_t record = c.dense.cache_record;
+  const std::string key = "attnscope_cache_dtype";
+  if (std::ranges::find(dense_cache_records(), record) == dense_cache_records().end()) {
+    return not_allowed(key, fmt::format("record {}", record), "formats of rows of K and V");
+  }
+  const std::string name = as_row_format_of(record)->name;
+  if (record != AS_RECORD_BF16 && c.dense.encoder) {
+    return not_allowed(key, name, "bf16, since an encoder keeps no rows");
+  }
+  if (record != AS_RECORD_BF16 && is_encoder_decoder(c)) {
+    return not_allowed(key, name, "bf16 in an encoder-decoder");
+  }
+  if (dense_scales_beside(c) > 0 && c.dense.shared_layers > 0) {
+    return not_allowed(
+        key, name + " beside num_kv_shared_layers",
+        "bf16, f16, fp8_token_head, e5m2_token_head, int8_token_head: a scale beside "
+        "the cache is of the layer that has it");
+  }
+  return {};
+}
+
 Result<void> check_dense_layers(const ModelConfig& c) {
   const auto count = static_cast<std::size_t>(c.published_layers());
   if (c.dense.windows.size() != count) {
@@ -167,6 +191,7 @@ Result<void> check_dense_layers(const ModelConfig& c) {
     return not_allowed("layers", fmt::format("{} at place {}", c.layers[k], k),
                        fmt::format("ascending layers from 0 to {}, each once", count - 1));
   }
+  if (auto ok = check_cache_record(c); !ok) return ok;
   return check_shared(c);
 }
 

@@ -7,6 +7,8 @@
 //              a standard deviation of 2.5, a softmax that prefers some rows and still mixes.
 //   slopes     of ALiBi: follow from the number of heads (dense_slopes); no file has them.
 //   sinks      one stratum a head from 1 % to 90 % of the mass, shuffled.
+//   scales     of quantised keys and values, beside the cache: what takes 6 deviations of them, a
+//              quarter more or less, to the largest number of e4m3.
 //   embedding, o_proj: as in the other families, so that the hidden state is attention output by
 //              far and greedy decoding does not repeat the last byte.
 #include <fmt/format.h>
@@ -29,6 +31,7 @@ constexpr double kDenseEmbeddingGain = 0.5;
 constexpr double kDenseOutputGain = 2.0;
 constexpr double kSinkLow = -4.6, kSinkHigh = 2.2;  // above the usual lse
 constexpr double kRowsTypical = 64;                 // of a full layer
+constexpr double kScaleDeviations = 6, kLargestE4m3 = 448;
 
 double fan_scale(double gain, std::int64_t fan_in) {
   return gain / std::sqrt(static_cast<double>(fan_in));
@@ -87,6 +90,10 @@ class WeightsOfDense {
     if (config_.dense.sinks)
       sinks(attention + "sinks", std::max(dense_window(config_, i), dense_chunk(config_, i)));
     if (config_.dense.alibi_bias_max > 0) slopes();
+    if (rows && dense_scales_beside(config_) > 0) {
+      cache_scale("k_scale", attention + "k_scale", key_gain);
+      cache_scale("v_scale", attention + "v_scale", 1);
+    }
     matrix("o_proj", names.o, {hidden, q}, fan_scale(kDenseOutputGain, q));
     return std::move(specs_);
   }
@@ -131,6 +138,13 @@ class WeightsOfDense {
     spec.given.assign(first, first + config_.heads);
   }
 
+  void cache_scale(const char* name, const std::string& key, double gain) {
+    const double middle = kScaleDeviations * gain / kLargestE4m3;
+    add(name, key, "", {dense_scales_beside(config_)},
+        {WeightFill::Kind::kStrata, {}, middle / 2, 0.75 * middle})
+        .dtype = AS_F32;
+  }
+
   void sinks(const std::string& key, int seen) {
     const double rows = seen > 0 ? seen : kRowsTypical;
     const double lse = std::log(rows) + kKeyGain * kKeyGain / 4;
@@ -155,11 +169,20 @@ ModelWeights dense_weights(const ModelConfig& config) {
 }
 
 // Files say model.layers.2.self_attn.q_proj.weight; those of models with more than text
-// language_model.model.layers.2..., those of a bare module layers.2....
+// language_model.model.layers.2..., those of a bare module layers.2.... The scales of a quantised
+// cache are beside the attention, its inner module (attn) or the projection.
 std::string dense_published_name(std::string_view name) {
   std::string_view rest = name;
   for (const std::string_view prefix : {"language_model.", "model."}) {
     if (rest.starts_with(prefix)) rest.remove_prefix(prefix.size());
+  }
+  for (const std::string_view scale : {"k_scale", "v_scale"}) {
+    if (!rest.ends_with(scale)) continue;
+    const std::string_view before = rest.substr(0, rest.size() - scale.size());
+    for (const std::string_view module : {".attn.", ".k_proj.", ".v_proj."}) {
+      if (!before.ends_with(module)) continue;
+      return fmt::format("model.{}.{}", before.substr(0, before.size() - module.size()), scale);
+    }
   }
   const bool inner =
       rest.starts_with("layers.") || rest == "embed_tokens.weight" || rest == "norm.weight";

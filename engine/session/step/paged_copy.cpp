@@ -1,7 +1,6 @@
 // The weights of paged_attention, recomputed.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -9,6 +8,7 @@
 #include "engine/session/step/attention_copy.h"
 #include "engine/session/step/distance_bias.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/params/row_format.h"
@@ -17,12 +17,11 @@
 namespace attnscope {
 namespace {
 
-float value_of(const as_row_layout& layout, const std::uint8_t* row, std::int64_t head,
-               std::int64_t element) {
-  const as_element_place place = as_element_at(&layout, 0, head, element);
-  std::uint16_t bits;
-  std::memcpy(&bits, row + place.at, sizeof(bits));
-  return place.code == AS_CODE_F16 ? cpu::f16_to_float(bits) : cpu::bf16_to_float(bits);
+// A row in logical form as numbers.
+void values_of(const as_cache& cache, const as_tensor& scales, const std::uint8_t* row,
+               std::vector<float>& out) {
+  if (cpu::is_coded(cache.record)) return cpu::decode_kv_row(cache, scales, row, out.data());
+  cpu::decode_row(cache.record, cache.width, row, row, out.data());
 }
 
 class PagedWeights {
@@ -94,15 +93,17 @@ class PagedWeights {
     const std::int64_t position = *at<std::int64_t>(p_.positions, token);
     std::int64_t* slots = out_.slots.data() + i * columns;
     std::vector<std::uint8_t> row(to_size(layout_.row));
+    std::vector<float> keys(to_size(p_.k_cache.width));
     for (std::int64_t c = 0; c < count; ++c) {
       slots[c] = slot_of(*at<std::int32_t>(p_.token_to_req, token), first + c);
       if (slots[c] < 0) continue;
       as_row_get(&p_.k_cache, slots[c], row.data());
+      values_of(p_.k_cache, p_.k_scale, row.data(), keys);
       for (std::int64_t h = 0; h < out_.heads; ++h) {
         const auto* q = at<bf16_t>(p_.q, token, h);
         float dot = 0;
         for (std::int64_t d = 0; d < dims_; ++d) {
-          dot += cpu::bf16_to_float(q[d].bits) * value_of(layout_, row.data(), h / per_head, d);
+          dot += cpu::bf16_to_float(q[d].bits) * keys[to_size(h / per_head * dims_ + d)];
         }
         double logit = p_.scale * static_cast<double>(dot);
         if (p_.soft_cap > 0) logit = p_.soft_cap * std::tanh(logit / p_.soft_cap);

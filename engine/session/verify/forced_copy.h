@@ -9,6 +9,7 @@
 
 #include "engine/session/step/frame.h"
 #include "engine/session/step/history.h"
+#include "engine/session/step/most_taps.h"
 #include "engine/session/step/op_params.h"
 #include "engine/session/step/rows_as_read.h"
 #include "kernels/params/cache_access.h"
@@ -49,12 +50,12 @@ class ForcedCopy {
   const CacheLayout& layout_;
   const Shadow& shadow_;
   OpParams params_;
-  std::array<Scratch, 16> outputs_;
-  Scratch exact_query_;                  // index queries as values, where the kernel has codes
-  std::array<Scratch, 16> requantised_;  // by tap
-  std::array<std::vector<std::int64_t>, 16> slots_;  // of rows that are written, by tap
-  std::vector<std::vector<std::int32_t>> lists_;     // by access
-  std::vector<std::vector<std::int64_t>> moved_;     // likewise
+  std::array<Scratch, kMostTaps> outputs_;
+  Scratch exact_query_;  // index queries as values, where the kernel has codes
+  std::array<Scratch, kMostTaps> requantised_;              // by tap
+  std::array<std::vector<std::int64_t>, kMostTaps> slots_;  // of rows that are written, by tap
+  std::vector<std::vector<std::int32_t>> lists_;            // by access
+  std::vector<std::vector<std::int64_t>> moved_;            // likewise
   RowsAsRead rows_as_read_;
 };
 

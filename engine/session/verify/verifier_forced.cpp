@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <unordered_map>
@@ -14,7 +15,9 @@
 #include "engine/session/verify/verifier.h"
 #include "engine/trace/recheck.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/paged_params.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -32,14 +35,25 @@ bool is_quantiser(const OpParams& params) {
          });
 }
 
+// The scales beside a cache: those that an op is given for it.
+as_tensor scales_beside(const OpParams& params, const as_tap_info& cache) {
+  if (params.op() != AS_OP_ROPE_KV_INSERT) return no_tensor();
+  const auto& p = params.get<as_rope_kv_insert_params>();
+  return cache.offset == offsetof(as_rope_kv_insert_params, k_cache) ? p.k_scale : p.v_scale;
+}
+
 // Records of one cache tap as values [T, width].
-as_tensor decode(const as_tensor& rows, const as_cache& cache, const std::int64_t* slots,
-                 Scratch& scratch) {
+as_tensor decode(const as_tensor& rows, const as_cache& cache, const as_tensor& scales,
+                 const std::int64_t* slots, Scratch& scratch) {
   as_tensor out = scratch.make(AS_F32, {rows.shape[0], cache.width});
   const std::int64_t payload = as_cache_layout(&cache).payload;
   for (std::int64_t t = 0; t < rows.shape[0]; ++t) {
     if (slots[t] < 0) continue;
     const auto* row = at<std::uint8_t>(rows, t);
+    if (cpu::is_coded(cache.record)) {
+      cpu::decode_kv_row(cache, scales, row, at<float>(out, t));
+      continue;
+    }
     cpu::decode_row(cache.record, cache.width, row, row + payload, at<float>(out, t));
   }
   return out;
@@ -202,7 +216,8 @@ bool Verifier::quantisation_error(const Judging& j, const as_tap_info& tap, cons
   if (tap.kind == AS_TAP_CACHE) {
     const as_cache& cache = params.cache(tap.offset);
     if (as_row_is_values(cache.record) != 0) return false;
-    const as_tensor decoded = decode(value, cache, mask.slots, decoded_);
+    const as_tensor decoded =
+        decode(value, cache, scales_beside(params, tap), mask.slots, decoded_);
     result.quantisation = measure(decoded, exact.cache(tap.offset).data, mask, threads);
     return result.quantisation->max_abs > 0;
   }

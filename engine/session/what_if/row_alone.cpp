@@ -8,6 +8,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/step/context_parallel.h"
+#include "engine/session/step/most_taps.h"
 #include "engine/session/step/own_rows.h"
 #include "engine/session/verify/forced_copy.h"
 #include "engine/trace/compare.h"
@@ -56,7 +57,7 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
   const as_op_info& info = batch.info();
   if (info.phase != AS_PHASE_LAYER) return result;
   OpParams alone = batch;
-  std::array<Scratch, 16> outputs;
+  std::array<Scratch, kMostTaps> outputs;
   std::int64_t slot = 0;
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];

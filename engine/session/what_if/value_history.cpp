@@ -15,6 +15,7 @@
 #include "engine/session/step/listed_attention.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
@@ -23,11 +24,30 @@
 namespace attnscope {
 namespace {
 
-void decode_element(const as_cache& cache, std::int64_t slot, std::int64_t dim, Contribution& c) {
-  const as_row_layout layout = as_row_layout_of(cache.record, cache.width, 1, 1);
+// Codes of heads: "5c*0.0123", of int8 with its zero point "(5c-3)*0.0123".
+void decode_code(const as_cache& cache, const as_tensor& beside, const as_element_place& e,
+                 const std::vector<std::uint8_t>& row, std::int64_t dim, Contribution& c) {
+  std::vector<float> values(to_size(cache.width));
+  cpu::decode_kv_row(cache, beside, row.data(), values.data());
+  c.value = static_cast<double>(values[to_size(dim)]);
+  float scale = 0, zero = 0;
+  if (e.scale >= 0) std::memcpy(&scale, row.data() + e.scale, sizeof(scale));
+  if (e.scale < 0) scale = *at<float>(beside, e.scale_index);
+  if (e.zero >= 0) std::memcpy(&zero, row.data() + e.zero, sizeof(zero));
+  const std::string code = fmt::format("{:02x}", row[to_size(e.at)]);
+  c.bytes =
+      fmt::format("{}*{:.6g}", e.zero < 0 ? code : fmt::format("({}{:+g})", code, -zero), scale);
+}
+
+// beside: its scales that are not in the rows, where it has such.
+void decode_element(const as_cache& cache, const as_tensor& beside, std::int64_t slot,
+                    std::int64_t dim, Contribution& c) {
+  const as_row_layout layout =
+      as_row_layout_of(cache.record, cache.width, as_cache_heads(&cache), 1);
   std::vector<std::uint8_t> row(to_size(layout.row));
   as_row_get(&cache, slot, row.data());
-  const as_element_place e = as_element_at(&layout, 0, 0, dim);
+  const as_element_place e = as_element_at(&layout, 0, dim / layout.width, dim % layout.width);
+  if (cpu::is_coded(cache.record)) return decode_code(cache, beside, e, row, dim, c);
   if (e.code == AS_CODE_BF16 && e.scale < 0) {
     std::uint16_t bits;
     std::memcpy(&bits, row.data() + e.at, sizeof(bits));
@@ -148,7 +168,7 @@ class HistoryBuilder {
                  : shadow.row_of(spec, c.slot) < 0 ? "never written"
                                                    : "contributed";
       if (c.slot >= 0) {
-        decode_element(p.v_cache, c.slot, kv_head * p.o.shape[2] + h_.dim, c);
+        decode_element(p.v_cache, p.v_scale, c.slot, kv_head * p.o.shape[2] + h_.dim, c);
         const std::size_t i = to_size(h_.head * copy_.window + k);
         c.logit = static_cast<double>(copy_.logits[i]);
         c.weight = static_cast<double>(copy_.weights[i]);
@@ -177,7 +197,7 @@ class HistoryBuilder {
                  : c.block == AS_NULL_BLOCK      ? "null"
                                                  : "contributed";
       if (slot >= 0 && slot < cache.data.shape[0] * cache.rows_per_block) {
-        decode_element(cache, slot, h_.dim, c);
+        decode_element(cache, no_tensor(), slot, h_.dim, c);
       }
       if (read) {
         const std::size_t i = to_size(h_.head * columns + first_column + k);

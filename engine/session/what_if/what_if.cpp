@@ -10,6 +10,7 @@
 
 #include "engine/backend/call_op.h"
 #include "engine/session/place.h"
+#include "engine/session/step/most_taps.h"
 #include "engine/session/step/own_rows.h"
 #include "engine/session/step/rows_as_read.h"
 #include "engine/session/verify/forced_copy.h"
@@ -144,7 +145,7 @@ class Trial {
     return {};
   }
 
-  using Outputs = std::array<Scratch, 16>;
+  using Outputs = std::array<Scratch, kMostTaps>;
 
   // Rows of a cache go to rows of their own, one a token.
   void make_outputs(OpParams& params, bool sim, Outputs& to) {

@@ -29,6 +29,12 @@ const Kernels& table() {
       .decode_e4m3 = decode_e4m3_row,
       .encode_e4m3 = encode_e4m3_row,
       .abs_max = abs_max,
+      .range = range,
+      .divide = divide,
+      .decode_e5m2 = decode_e5m2_row,
+      .encode_e5m2 = encode_e5m2_row,
+      .decode_i8 = decode_i8_row,
+      .encode_i8 = encode_i8_row,
       .pool = pool,
       .relu_weighted_sum = relu_weighted_sum,
   };

@@ -130,6 +130,46 @@ float abs_max(const float* x, std::int64_t n) {
   return max_lane(best);
 }
 
+void range(const float* x, std::int64_t n, float* low, float* high) {
+  F32 least{}, most{};
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = get<F32>(x + i, part);
+    least = v < least ? v : least;
+    most = max(most, v);
+  }
+  *high = max_lane(most);
+  *low = -max_lane(-least);
+}
+
+void divide(float* x, std::int64_t n, float by) {
+  AS_FOR_VECTORS(i, part, n) { put(x + i, get<F32>(x + i, part) / by, part); }
+}
+
+void decode_e5m2_row(const unsigned char* codes, float factor, std::int64_t n, float* y) {
+  AS_FOR_VECTORS(i, part, n) { put(y + i, decode_e5m2(get<U8>(codes + i, part)) * factor, part); }
+}
+
+void encode_e5m2_row(const float* x, std::int64_t n, unsigned char* codes) {
+  AS_FOR_VECTORS(i, part, n) { put(codes + i, encode_e5m2(get<F32>(x + i, part)), part); }
+}
+
+void decode_i8_row(const unsigned char* codes, float factor, float zero, std::int64_t n, float* y) {
+  AS_FOR_VECTORS(i, part, n) {
+    const I32 code = __builtin_convertvector((I8)get<U8>(codes + i, part), I32);
+    put(y + i, (__builtin_convertvector(code, F32) - zero) * factor, part);
+  }
+}
+
+void encode_i8_row(const float* x, float zero, std::int64_t n, unsigned char* codes) {
+  const F32 shift = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  AS_FOR_VECTORS(i, part, n) {
+    const F32 v = ((get<F32>(x + i, part) + shift) - shift) + zero;
+    const F32 above = v < -128.0f ? splat(-128.0f) : v;
+    const F32 inside = above > 127.0f ? splat(127.0f) : above;
+    put(codes + i, __builtin_convertvector(__builtin_convertvector(inside, I32), U8), part);
+  }
+}
+
 void pool(const float* const* values, const float* const* scores, int rows, std::int64_t n,
           float* y) {
   AS_FOR_VECTORS(i, part, n) {

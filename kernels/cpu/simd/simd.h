@@ -50,6 +50,18 @@ struct Kernels {
   // Largest |x|; NaN counts as nothing.
   float (*abs_max)(const float* x, std::int64_t n);
 
+  // Smallest and largest of x and 0.
+  void (*range)(const float* x, std::int64_t n, float* low, float* high);
+  // x = x / by.
+  void (*divide)(float* x, std::int64_t n, float by);
+  // y = e5m2(code) * scale, and y = code(x), saturating, infinities too; NaN becomes 0x7f.
+  void (*decode_e5m2)(const unsigned char* codes, float scale, std::int64_t n, float* y);
+  void (*encode_e5m2)(const float* x, std::int64_t n, unsigned char* codes);
+  // y = (int8(code) - zero) * scale, and y = clamp(rint(x) + zero) to -128 .. 127; zero is a whole
+  // number.
+  void (*decode_i8)(const unsigned char* codes, float scale, float zero, std::int64_t n, float* y);
+  void (*encode_i8)(const float* x, float zero, std::int64_t n, unsigned char* codes);
+
   // Per channel: softmax of the scores over the rows, weighted sum of the values. Rows without a
   // pointer are masked out.
   void (*pool)(const float* const* values, const float* const* scores, int rows, std::int64_t n,

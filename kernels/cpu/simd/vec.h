@@ -26,6 +26,7 @@ typedef std::uint32_t U32 __attribute__((vector_size(4 * kLanes)));
 typedef std::int32_t I32 __attribute__((vector_size(4 * kLanes)));
 typedef std::uint16_t U16 __attribute__((vector_size(2 * kLanes)));
 typedef std::uint8_t U8 __attribute__((vector_size(kLanes)));
+typedef std::int8_t I8 __attribute__((vector_size(kLanes)));
 typedef float F32Half __attribute__((vector_size(4 * kHalf)));
 typedef double F64 __attribute__((vector_size(8 * kHalf)));
 
@@ -168,6 +169,25 @@ AS_INLINE U8 encode_e4m3(F32 x) {
   const U32 is_nan = (U32)(magnitude > 0x7f800000u);
   U32 code = (is_small & small) | (~is_small & normal);
   code = sign | (is_large & 0x7eu) | (~is_large & code);
+  code = (is_nan & 0x7fu) | (~is_nan & code);  // without sign
+  return __builtin_convertvector(code, U8);
+}
+
+// The upper byte of an fp16.
+AS_INLINE F32 decode_e5m2(U8 codes) { return widen_f16(__builtin_convertvector(codes, U16) << 8); }
+
+AS_INLINE U8 encode_e5m2(F32 x) {
+  const U32 bits = as_bits(x);
+  const U32 sign = (bits >> 24) & 0x80u;
+  const U32 magnitude = bits & 0x7fffffffu;
+  const U32 normal = (magnitude + 0xfffffu + ((magnitude >> 21) & 1u) - (112u << 23)) >> 21;
+  // Adding 2^7 leaves the multiple of 2^-16 nearest to |x| in the low bits.
+  const U32 small = as_bits(as_float(magnitude) + 128.0f) - 0x43000000u;
+  const U32 is_small = (U32)(magnitude < 0x38800000u);   // 2^-14
+  const U32 is_large = (U32)(magnitude >= 0x47600000u);  // 57344
+  const U32 is_nan = (U32)(magnitude > 0x7f800000u);
+  U32 code = (is_small & small) | (~is_small & normal);
+  code = sign | (is_large & 0x7bu) | (~is_large & code);
   code = (is_nan & 0x7fu) | (~is_nan & code);  // without sign
   return __builtin_convertvector(code, U8);
 }

@@ -182,7 +182,10 @@ TEST(BytesView, ReadsRowsOfOtherFormats) {
   EXPECT_EQ(field_words(int8, 21), "bytes 20-23: zero point 4, for dims 4-7");
   EXPECT_EQ(field_of_byte(int8.record, 8, 18, 2).format, ByteFormat::kFloatScale);
   EXPECT_EQ(scale_groups(int8).size(), 2u);
-  EXPECT_NE(element_words(e).find("(i8) \xc3\x97 0.3"), std::string::npos) << element_words(e);
+  EXPECT_NE(element_words(e).find("= 100 (i8) - 4 (zero point)) \xc3\x97 0.3"), std::string::npos)
+      << element_words(e);
+  EXPECT_TRUE(decode_element(int8, 0).zero);
+  EXPECT_FALSE(decode_element(int8, 5).zero);  // code 0, and 0 - 4
 
   std::vector<std::uint8_t> latent(656, 0);
   latent[200] = 0x38;              // 1.0
@@ -193,6 +196,32 @@ TEST(BytesView, ReadsRowsOfOtherFormats) {
   EXPECT_DOUBLE_EQ(decode_element(v32, 515).value, 2);
   EXPECT_EQ(scale_groups(v32).size(), 4u);
   EXPECT_EQ(scale_groups(v32)[3].first_dim, 384);
+}
+
+// Scales beside a cache, one a head: those that the op was given, or nobody knows the value.
+TEST(BytesView, ReadsCodesByScalesBesideTheCache) {
+  std::vector<std::uint8_t> row(8, 0);
+  row[1] = 0x38;  // 1.0 of e4m3
+  row[6] = 0x40;  // 2.0
+  const std::vector<float> scales = {0.5f, 0.75f};
+  const RecordBytes known{AS_RECORD_FP8_HEAD, 8, row, 2, scales};
+  EXPECT_DOUBLE_EQ(decode_element(known, 1).value, 0.5);
+  EXPECT_DOUBLE_EQ(decode_element(known, 6).value, 1.5);
+  EXPECT_EQ(element_words(decode_element(known, 6)),
+            "0x40 = 2 (e4m3) \xc3\x97 0.75 (scale beside the cache) = 1.5");
+  const RecordBytes unknown{AS_RECORD_FP8_HEAD, 8, row, 2};
+  EXPECT_TRUE(std::isnan(decode_element(unknown, 6).value));
+  EXPECT_NE(element_words(decode_element(unknown, 6)).find("which is not kept"), std::string::npos);
+  const RecordBytes e5m2{AS_RECORD_E5M2_TENSOR, 8, row, 2, scales};
+  EXPECT_DOUBLE_EQ(decode_element(e5m2, 6).value, 2 * 0.5);
+  EXPECT_DOUBLE_EQ(decode_element(e5m2, 1).value, 0.5 * 0.5);
+
+  StepTrace step = make_step(4, 40, 3);
+  OpTrace& op = add_op(step, 2, AS_OP_ROPE_KV_INSERT);
+  add_tap(op, "v_scale", std::vector<float>{0.25f, 4}, 1);
+  EXPECT_EQ(scales_beside_cache(step, 2, "v_cache"), (std::vector<float>{0.25f, 4}));
+  EXPECT_TRUE(scales_beside_cache(step, 2, "k_cache").empty());
+  EXPECT_TRUE(scales_beside_cache(step, 1, "v_cache").empty());
 }
 
 TEST(BytesView, ValuesBeforeQuantisationAreThoseOfTheSameToken) {

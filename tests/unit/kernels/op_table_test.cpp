@@ -7,6 +7,8 @@
 #include <set>
 #include <string>
 
+#include "engine/session/step/most_taps.h"
+
 namespace attnscope::kernel_tests {
 namespace op_table_test {
 
@@ -79,11 +81,17 @@ TEST(OpTable, EveryOpHasARoleAndTraitsThatFitItsTaps) {
   EXPECT_STREQ(as_role_name(AS_ROLE_COUNT), "?");
 }
 
+TEST(OpTable, ArraysByTapHaveRoom) {
+  for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
+    EXPECT_LE(op->num_taps, kMostTaps) << op->name;
+  }
+}
+
 // A struct may grow at its end: libraries that were built before rely on what it had when released.
 TEST(OpTable, StructsAreNoShorterThanWhenReleased) {
   const std::set<std::string> grown = {
       "attn_norm",        "final_norm",   "paged_attention",  "inverse_rope", "wo_a",
-      "sparse_attention", "slot_mapping", "varlen_attention", "schedule"};
+      "sparse_attention", "slot_mapping", "varlen_attention", "schedule",     "rope_kv_insert"};
   for (int i = 0; const as_op_info* op = as_op_at(i); ++i) {
     EXPECT_GE(op->params_size, op->first_size) << op->name;
     EXPECT_EQ(op->params_size != op->first_size, grown.contains(op->name))

@@ -43,6 +43,13 @@ TEST(RowFormat, BytesOfManyHeads) {
   expect(bytes_of(AS_RECORD_FP8_TOKEN, 1024, 8, 16), {1024, 4, 1028, 16448, 16448});
   // 128 codes and 8 bytes a head: 256 / 136 = 1.88 times smaller than bf16.
   expect(bytes_of(AS_RECORD_INT8_TOKEN_HEAD, 1024, 8, 16), {1024, 64, 1088, 17408, 17408});
+  // 132 bytes a head, 1.94 times smaller.
+  for (const std::int32_t record : {AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_E5M2_TOKEN_HEAD}) {
+    expect(bytes_of(record, 1024, 8, 16), {1024, 32, 1056, 16896, 16896});
+  }
+  for (const std::int32_t record : {AS_RECORD_E5M2_TENSOR, AS_RECORD_E5M2_HEAD}) {
+    expect(bytes_of(record, 1024, 8, 16), {1024, 0, 1024, 16384, 16384});
+  }
   expect(bytes_of(AS_RECORD_LATENT_656, 576, 1, 64), {640, 16, 656, 41984, 41984});
   // The order of heads and rows changes no size.
   for (std::int32_t record = AS_RECORD_BF16; record <= AS_RECORD_INT8_TOKEN_HEAD; ++record) {
@@ -103,6 +110,11 @@ TEST(RowFormat, PlacesWorkedOut) {
        -1, 0, 128},
       {AS_RECORD_INT8_TOKEN_HEAD | AS_RECORD_HND, 1024, 8, 16, 5, 3, 7, 6791, 16384 + 53 * 8,
        16384 + 53 * 8 + 4, -1, 0, 128},
+      {AS_RECORD_FP8_TOKEN_HEAD, 1024, 8, 16, 5, 3, 7, 5511, 16384 + 43 * 4, -1, -1, 0, 128},
+      {AS_RECORD_E5M2_TOKEN_HEAD | AS_RECORD_HND, 1024, 8, 16, 5, 3, 7, 6791, 16384 + 53 * 4, -1,
+       -1, 0, 128},
+      {AS_RECORD_E5M2_TENSOR, 1024, 8, 16, 5, 3, 7, 5511, -1, -1, 0, 0, 128},
+      {AS_RECORD_E5M2_HEAD | AS_RECORD_HND, 1024, 8, 16, 5, 3, 7, 6791, -1, -1, 3, 0, 128},
       // V3.2: 512 codes, 4 scales, 64 bf16, row after row.
       {AS_RECORD_LATENT_656, 576, 1, 64, 10, 0, 300, 6560 + 300, 6560 + 512 + 8, -1, -1, 256, 128},
       {AS_RECORD_LATENT_656, 576, 1, 64, 10, 0, 575, 6560 + 528 + 126, -1, -1, -1, 0, 0},
@@ -260,7 +272,7 @@ TEST(RowFormat, NamesAndNumbersAreEachOnes) {
     EXPECT_EQ(as_row_format_of(s.format->record), s.format);
     EXPECT_EQ(as_row_format_by_name(s.format->name), s.format);
   }
-  EXPECT_EQ(names.size(), 17u);
+  EXPECT_EQ(names.size(), 25u);
   EXPECT_EQ(as_row_format_by_name("none"), nullptr);
   EXPECT_TRUE(as_row_is_values(AS_RECORD_STATE));
   EXPECT_FALSE(as_row_is_values(AS_RECORD_BF16));

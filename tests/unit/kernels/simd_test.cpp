@@ -150,6 +150,68 @@ TEST_P(SimdLevel, CodecsMatchTheScalarOnes) {
   }
 }
 
+// An e5m2 code is the upper byte of an fp16, the nearest one where the lower byte is cut off.
+TEST_P(SimdLevel, CodesOfE5m2AreThoseOfFp16) {
+  std::vector<unsigned char> codes(256), again(256);
+  for (std::size_t i = 0; i < 256; ++i) codes[i] = static_cast<unsigned char>(i);
+  std::vector<float> values(256);
+  simd().decode_e5m2(codes.data(), 2.0f, 256, values.data());
+  for (std::size_t i = 0; i < 256; ++i) {
+    const float expected = cpu::f16_to_float(static_cast<std::uint16_t>(i << 8)) * 2.0f;
+    EXPECT_TRUE(values[i] == expected || (std::isnan(values[i]) && std::isnan(expected))) << i;
+  }
+  simd().decode_e5m2(codes.data(), 1.0f, 256, values.data());
+  simd().encode_e5m2(values.data(), 256, again.data());
+  for (std::size_t i = 0; i < 256; ++i) {
+    const std::size_t magnitude = i & 0x7f, sign = i & 0x80;
+    const std::size_t expected = magnitude > 0x7c ? 0x7f : magnitude == 0x7c ? (sign | 0x7b) : i;
+    EXPECT_EQ(again[i], expected) << i;
+  }
+  // Between two codes the nearer one, in the middle the even one.
+  for (std::size_t i = 0; i < 0x7b; ++i) {
+    const float low = values[i], high = values[i + 1], middle = (low + high) / 2;
+    const float points[] = {std::nextafter(middle, low), middle, std::nextafter(middle, high)};
+    const std::size_t nearest[] = {i, i % 2 == 0 ? i : i + 1, i + 1};
+    simd().encode_e5m2(points, 3, again.data());
+    for (std::size_t k = 0; k < 3; ++k) EXPECT_EQ(again[k], nearest[k]) << points[k];
+  }
+  const float large[] = {60000.0f, 1e30f, -1e30f, kInf, -kInf, kNan};
+  simd().encode_e5m2(large, 6, again.data());
+  EXPECT_EQ(std::vector<unsigned char>(again.begin(), again.begin() + 6),
+            (std::vector<unsigned char>{0x7b, 0x7b, 0xfb, 0x7b, 0xfb, 0x7f}));
+}
+
+TEST_P(SimdLevel, Int8CodesCountFromTheirZeroPoint) {
+  const std::vector<float> x = {-3.0f, -2.5f, -1.5f, 0.0f, 0.5f, 1.5f, 2.5f, 300.0f, -300.0f};
+  std::vector<unsigned char> codes(x.size());
+  std::vector<float> values(x.size());
+  simd().encode_i8(x.data(), -7.0f, static_cast<std::int64_t>(x.size()), codes.data());
+  const std::vector<int> expected = {-10, -9, -9, -7, -7, -5, -5, 127, -128};  // ties to even
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(static_cast<std::int8_t>(codes[i]), expected[i]) << x[i];
+  }
+  simd().decode_i8(codes.data(), 0.5f, -7.0f, static_cast<std::int64_t>(x.size()), values.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(values[i], 0.5f * static_cast<float>(expected[i] + 7)) << i;
+  }
+}
+
+TEST_P(SimdLevel, RangeReachesToZero) {
+  std::vector<float> x(37, 2.0f);
+  float low = 9, high = 9;
+  simd().range(x.data(), 37, &low, &high);
+  EXPECT_EQ(low, 0.0f);
+  EXPECT_EQ(high, 2.0f);
+  x[36] = -5.0f;
+  x[17] = 8.0f;
+  simd().range(x.data(), 37, &low, &high);
+  EXPECT_EQ(low, -5.0f);
+  EXPECT_EQ(high, 8.0f);
+  simd().divide(x.data(), 37, 3.0f);
+  EXPECT_EQ(x[0], 2.0f / 3.0f);
+  EXPECT_EQ(x[36], -5.0f / 3.0f);
+}
+
 TEST_P(SimdLevel, AbsMaxIgnoresNan) {
   std::vector<float> x = {1.0f, kNan, -3.0f, 2.0f, kNan};
   EXPECT_EQ(simd().abs_max(x.data(), 5), 3.0f);
