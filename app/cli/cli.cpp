@@ -19,6 +19,7 @@
 #include "app/cli/mask_command.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
+#include "app/cli/study_command.h"
 #include "app/text/say.h"
 #include "app/wiring/command_end.h"
 #include "app/wiring/plugins.h"
@@ -479,6 +480,7 @@ int run_words(const std::vector<std::string>& arguments) {
   add_blocks(app, action);
   add_backends_command(app, action);
   add_mask_command(app, action);
+  add_study_command(app, action);
   add_ess_command(app, action);
   add_bench_command(app, action);
   PluginChoice plugin_choice;

@@ -1,0 +1,64 @@
+#include "app/cli/study_command.h"
+
+#include <memory>
+#include <string>
+
+#include "app/cli/model_options.h"
+#include "app/reports/cache_study.h"
+#include "app/text/say.h"
+#include "engine/io/atomic_file.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace attnscope {
+namespace {
+
+struct CacheStudyCommand {
+  std::string scenario, csv, svg;
+  CacheStudyOptions options;
+  int threads = 0;
+};
+
+Result<void> save(const std::string& path, const std::string& text) {
+  if (path.empty()) return {};
+  Result<AtomicFile> file = AtomicFile::create(path);
+  if (!file) return file.error();
+  if (auto ok = file->append(text.data(), text.size()); !ok) return ok;
+  return file->commit();
+}
+
+Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& choice) {
+  const auto scenario = load_scenario(c.scenario, choice);
+  if (!scenario) return scenario.error();
+  cpu::ThreadPool pool(c.threads);
+  const auto study = study_cache_formats(*scenario, c.options, pool.handle());
+  if (!study) return study.error();
+  say("{}", Lines{cache_study_text(*study)});
+  if (auto ok = save(c.csv, cache_study_csv(*study)); !ok) return ok.error();
+  if (auto ok = save(c.svg, cache_study_svg(*study)); !ok) return ok.error();
+  return AS_OK;
+}
+
+}  // namespace
+
+void add_study_command(CLI::App& app, std::function<Result<as_status>()>& action) {
+  auto* studies = app.add_subcommand("study", "What choices of numbers cost a model");
+  studies->require_subcommand(1);
+  auto* caches = studies->add_subcommand(
+      "cache-dtype", "Bytes and errors of every format of keys and values, over the length");
+  auto c = std::make_shared<CacheStudyCommand>();
+  auto choice = std::make_shared<ModelChoice>();
+  caches->add_option("SCENARIO", c->scenario, "A scenario of dense attention, such as tiny-llama")
+      ->required();
+  caches->add_option("--model", choice->model,
+                     "Folder of a checkpoint, a config.json or a preset, instead of its own");
+  caches->add_option("--lengths", c->options.lengths, "Tokens (128,512,2048,8192,32768)")
+      ->delimiter(',');
+  caches->add_option("--tokens", c->options.tokens, "Looked at, the last ones of a length (16)")
+      ->check(CLI::Range(1, 256));
+  caches->add_option("--csv", c->csv, "Write the numbers");
+  caches->add_option("--svg", c->svg, "Write a drawing of the errors");
+  caches->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
+  caches->callback([=, &action] { action = [=] { return study_caches(*c, *choice); }; });
+}
+
+}  // namespace attnscope

@@ -1,0 +1,57 @@
+// What formats of keys and values cost a model of dense attention and what they save: one text, run
+// once over bf16 rows, then the last tokens of several lengths again over the same rows in each
+// other format.
+//
+//   error    the output of attention, each layer given what it was given over bf16 rows: length of
+//            the difference over length of the output, all layers and tokens together
+//   carried  the hidden state behind the last layer, where each layer is given what the one before
+//            made over rows in the format, likewise
+//   changed  tokens, of those looked at, after which another one is sampled then
+//
+// Static scales are those that take the largest number of the first 128 rows to the largest code.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/config/scenario.h"
+#include "kernels/params/lane.h"
+#include "kernels/params/result.h"
+
+namespace attnscope {
+
+struct CacheStudyOptions {
+  std::vector<std::int64_t> lengths = {128, 512, 2048, 8192, 32768};  // ascending
+  std::int64_t tokens = 16;  // that are looked at, the last ones of a length
+};
+
+struct CacheStudyPoint {
+  std::int64_t length = 0;
+  double error = 0, largest = 0, carried = 0;  // largest: |difference| of one element of an output
+  std::int64_t changed = 0;
+};
+
+struct CacheStudyFormat {
+  std::string name;                  // of the row format
+  std::int64_t bytes_per_token = 0;  // of all layers, keys and values
+  std::vector<CacheStudyPoint> points;
+};
+
+struct CacheStudy {
+  std::string model;
+  std::int64_t tokens = 0;
+  std::vector<CacheStudyFormat> formats;  // the first is bf16
+};
+
+// An error where the model is no dense one whose layers have rows of their own, in pages of whole
+// requests, or where it has fewer positions than are asked for.
+Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStudyOptions& options,
+                                       const as_threads* threads);
+
+std::string cache_study_text(const CacheStudy& study);
+std::string cache_study_csv(const CacheStudy& study);
+// Errors over the length, both logarithmic.
+std::string cache_study_svg(const CacheStudy& study);
+
+}  // namespace attnscope
