@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@
 #include "kernels/cuda/device.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/helper_params.h"
+#include "kernels/params/paged_params.h"
+#include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/gpu/need.h"
 
@@ -111,6 +114,30 @@ class Bench {
     // Larger pieces upload faster.
     std::vector<unsigned char> many;
     while (many.size() < (1u << 22)) many.insert(many.end(), one.begin(), one.end());
+    fill(c.data, many);
+    return c;
+  }
+  // Pages of K or V, G heads of D, all alike: bf16 numbers, or codes that are numbers with scales
+  // of 1/16 and zero points of 0.
+  as_cache kv_cache(std::int32_t record, std::int32_t heads, std::int32_t size, std::int32_t rows,
+                    std::int64_t pages) {
+    const as_row_layout layout = as_row_layout_of(record, heads * size, heads, rows);
+    std::vector<unsigned char> page(static_cast<std::size_t>(layout.page));
+    for (unsigned char& b : page) b = static_cast<unsigned char>(random_() & 0xb7);
+    const auto codes = static_cast<std::size_t>(rows) * static_cast<std::size_t>(heads * size);
+    for (std::size_t at = codes; record != AS_RECORD_BF16 && at + 4 <= page.size(); at += 4) {
+      const bool zero = record == AS_RECORD_INT8_TOKEN_HEAD && (at - codes) % 8 == 4;
+      const float value = zero ? 0.0f : 0.0625f;
+      std::memcpy(page.data() + at, &value, 4);
+    }
+    as_cache c{};
+    c.record = record;
+    c.rows_per_block = rows;
+    c.width = heads * size;
+    c.data = make(AS_U8, {pages, layout.page});
+    c.data.reserved = heads;
+    std::vector<unsigned char> many;
+    while (many.size() < (1u << 22)) many.insert(many.end(), page.begin(), page.end());
     fill(c.data, many);
     return c;
   }
@@ -547,6 +574,47 @@ void fp8_linear(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t
   bench.row(name, AS_OP_FP8_LINEAR, calls, t * i + i * o + 2 * t * o, 2 * t * i * o);
 }
 
+// Decode over pages of 16 rows, 32 heads over 8 KV heads of 128, keys and values as a format has
+// them: bytes are those of the rows, of queries and of outputs.
+void paged_decode(Bench& bench, std::int32_t record, std::int64_t requests, std::int64_t context) {
+  constexpr std::int64_t kHeads = 32, kKvHeads = 8, kSize = 128, kRows = 16;
+  const as_row_layout layout = as_row_layout_of(record, kKvHeads * kSize, kKvHeads, kRows);
+  const std::string name =
+      fmt::format("paged_attention {} b={} T={}", layout.format->name, requests, context);
+  if (!bench.wants(name)) return;
+  const std::int64_t columns = context / kRows, blocks = requests * columns + 1;
+  const bool beside = record == AS_RECORD_FP8_TENSOR;
+  const auto cache = [&] { return bench.kv_cache(record, kKvHeads, kSize, kRows, blocks); };
+  std::vector<OpParams> calls;
+  const int count = requests * context > (1 << 18) ? 2 : kCalls;
+  for (int i = 0; i < count; ++i) {
+    OpParams params;
+    auto& p = params.init<as_paged_attention_params>(AS_OP_PAGED_ATTENTION);
+    p.q = bench.numbers(AS_BF16, {requests, kHeads, kSize});
+    p.k_cache = cache();
+    p.v_cache = cache();
+    if (beside) p.k_scale = p.v_scale = bench.upload(std::vector<float>{1.0f / 448}, {1});
+    std::vector<std::int32_t> table(static_cast<std::size_t>(blocks - 1)), of_token;
+    std::iota(table.begin(), table.end(), 1);
+    std::shuffle(table.begin(), table.end(), std::mt19937(static_cast<unsigned>(i)));
+    for (std::int64_t r = 0; r < requests; ++r) of_token.push_back(static_cast<std::int32_t>(r));
+    const auto n = static_cast<std::size_t>(requests);
+    p.table = bench.upload(table, {requests, columns});
+    p.token_to_req = bench.upload(of_token, {requests});
+    p.positions = bench.upload(std::vector<std::int64_t>(n, context - 1), {requests});
+    p.seq_lens =
+        bench.upload(std::vector<std::int32_t>(n, static_cast<std::int32_t>(context)), {requests});
+    p.o = bench.make(AS_BF16, {requests, kHeads, kSize});
+    p.lse = bench.make(AS_F32, {requests, kHeads});
+    p.scale = 1 / std::sqrt(double{kSize});
+    p.causal = 1;
+    calls.push_back(params);
+  }
+  const auto b = static_cast<double>(requests), t = static_cast<double>(context);
+  bench.row(name, calls, b * (2 * t * static_cast<double>(layout.row) + 4.0 * kHeads * kSize),
+            b * t * 4 * kHeads * kSize);
+}
+
 void run(Bench& bench) {
   for (std::int64_t b : {1, 4, 8, 16, 32, 64, 128, 256}) attention(bench, b, 64, 512);
   for (std::int64_t b : {1, 8, 32, 64, 128, 256}) attention(bench, b, 128, 1024);
@@ -586,6 +654,12 @@ void run(Bench& bench) {
   for (std::int64_t n : {640, 1 << 17}) gather_rows(bench, n);
   for (std::int64_t t : {1, 4096}) inverse_rope_quantise(bench, t);
   for (std::int64_t t : {1, 64, 4096}) fp8_linear(bench, t, 4096, 1536);
+  for (std::int64_t b : {8, 64, 128}) {
+    for (std::int32_t record : {AS_RECORD_BF16, AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD,
+                                AS_RECORD_INT8_TOKEN_HEAD}) {
+      paged_decode(bench, record, b, 4096);
+    }
+  }
 }
 
 }  // namespace

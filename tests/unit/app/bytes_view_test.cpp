@@ -219,6 +219,8 @@ TEST(BytesView, ReadsCodesByScalesBesideTheCache) {
   StepTrace step = make_step(4, 40, 3);
   OpTrace& op = add_op(step, 2, AS_OP_ROPE_KV_INSERT);
   add_tap(op, "v_scale", std::vector<float>{0.25f, 4}, 1);
+  as_tensor& scale = op.taps.back().value;  // of one axis
+  scale = make_tensor(static_cast<float*>(scale.data), {2});
   EXPECT_EQ(scales_beside_cache(step, 2, "v_cache"), (std::vector<float>{0.25f, 4}));
   EXPECT_TRUE(scales_beside_cache(step, 2, "k_cache").empty());
   EXPECT_TRUE(scales_beside_cache(step, 1, "v_cache").empty());
