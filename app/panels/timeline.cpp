@@ -583,16 +583,16 @@ void TimelinePanel::draw_stops(const Ui& ui, float bottom) {
   }
 }
 
-// A mark of the selection's colour below each step with a note.
+// A line of the selection's colour below each step with a note.
 void TimelinePanel::draw_notes(const Workbench& bench, float bottom) const {
-  const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(3);
+  const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(8);
   std::int64_t last = -1;
   for (const Note& note : bench.notes()) {  // by step
     if (note.place.step == last) continue;
     last = note.place.step;
     const float x = x_of(last) + half;
     if (x < left_ || x > right_) continue;
-    list_->AddRectFilled({x - size, bottom - 3 * size}, {x + size, bottom - size}, theme().accent);
+    list_->AddRectFilled({x - size, bottom - px(1)}, {x + size, bottom + px(1)}, theme().accent);
   }
 }
 
