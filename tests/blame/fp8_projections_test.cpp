@@ -79,10 +79,11 @@ TEST_F(Fp8Projections, BugsOfTheirScalesAreNamed) {
   int bugs = 0;
   for (const Lane& lane : mutants::lanes()) {
     if (!in_fp8_alone(lane)) continue;
-    ++bugs;
-    SCOPED_TRACE(lane.name);
     int of = 0;
     while (of < AS_OP_COUNT && lane.ops[of] == nullptr) ++of;
+    if (!is_of_deepseek_v4(of)) continue;  // of rows that other models keep in FP8
+    ++bugs;
+    SCOPED_TRACE(lane.name);
     const auto op = static_cast<as_op_id>(of);
     const std::vector<Blame> blamed = trial.run({{lane.name, op, op}});
     ASSERT_EQ(blamed.size(), 1u) << sentences(blamed);
