@@ -106,15 +106,16 @@ std::vector<PaletteItem> entries(const Named& named, const SessionInfo& info,
   std::vector<PaletteItem> items;
   std::vector<int> seen;
   for (int i = 0; i < info.config.num_layers(); ++i) {
-    const int ratio = tokens_per_entry(info, i);
-    if (ratio == 0 || std::ranges::find(seen, ratio) != seen.end()) continue;
+    const int per_entry = tokens_per_entry(info, i);
+    if (per_entry == 0 || std::ranges::find(seen, per_entry) != seen.end()) continue;
     const std::string type = layer_type_name(info.config, i);
-    if (!named.of.empty() && named.of != lower(type) && named.of != std::to_string(ratio)) continue;
-    seen.push_back(ratio);
-    items.push_back(
-        data_item("select.entry", fmt::format("{}/{}", named.number, ratio),
-                  fmt::format("Select entry {} of {}", format_count(named.number), type),
-                  fmt::format("of {}, {} tokens an entry", request_name(info, request), ratio)));
+    if (!named.of.empty() && named.of != lower(type) && named.of != std::to_string(per_entry))
+      continue;
+    seen.push_back(per_entry);
+    items.push_back(data_item(
+        "select.entry", fmt::format("{}/{}", named.number, per_entry),
+        fmt::format("Select entry {} of {}", format_count(named.number), type),
+        fmt::format("of {}, {} tokens an entry", request_name(info, request), per_entry)));
   }
   if (items.empty()) {
     items.push_back(nothing("No layer of this model has such entries",
