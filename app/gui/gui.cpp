@@ -55,15 +55,33 @@ std::vector<std::string> first_commands(const GuiOptions& options) {
   return commands;
 }
 
-// All of it, waiting for each part.
-Result<void> prepare(App& app, const GuiOptions& options) {
+// Some frames: docking finds its sizes, and a panel that was brought to the front is drawn.
+Result<void> draw_frames(App& app, Platform& platform) {
+  constexpr int kFrames = 4;
+  for (int i = 0; i < kFrames; ++i) {
+    platform.begin_frame(0);
+    app.frame();
+  }
+  if (auto ok = platform.render(); !ok) return ok;
+  write_due_picture(app, platform);
+  return {};
+}
+
+// All of it, waiting for each part. As in a window there are frames between commands: some are
+// about what is on the screen.
+Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
   const std::string name = options.scenario.empty() ? "default" : options.scenario;
   if (auto ok = open_first(app, name, options); !ok) return ok;
   if (auto ok = choose_layout(app, options.layout); !ok) return ok;
   app.bench().wait_idle();
-  for (const std::string& command : first_commands(options)) {
+  const std::vector<std::string> commands = first_commands(options);
+  if (!commands.empty()) {
+    if (auto ok = draw_frames(app, platform); !ok) return ok;
+  }
+  for (const std::string& command : commands) {
     if (auto ok = app.commands().run(command); !ok) return ok;
     app.bench().wait_idle();
+    if (auto ok = draw_frames(app, platform); !ok) return ok;
   }
   return {};
 }
@@ -120,7 +138,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
                                  options.height > 0 ? options.height : kHeight);
   if (!platform) return platform.error();
   app.shell().set_graphics((*platform)->description());
-  if (auto ok = prepare(app, options); !ok) return ok.error();
+  if (auto ok = prepare(app, **platform, options); !ok) return ok.error();
   if (!options.tour.empty()) {
     if (auto ok = write_tour(app, **platform, options.tour); !ok) return ok.error();
     say("pictures: {}\n", std::filesystem::absolute(options.tour).string());

@@ -130,13 +130,7 @@ class Loop {
       stay_active();
       return {};
     }
-    if (const auto [file, panel] = app_.shell().take_screenshot(); !file.empty()) {
-      Image image = platform_.read_pixels();
-      if (const auto part = app_.shell().rectangle_of(panel)) image = cut_out(image, *part);
-      auto written = write_png(image, file);
-      app_.bench().say(written ? Message::Kind::kInfo : Message::Kind::kError,
-                       written ? "Picture written to " + file : written.error().text());
-    }
+    write_due_picture(app_, platform_);
     return {};
   }
 
@@ -152,6 +146,16 @@ class Loop {
 double now_seconds() {
   using Clock = std::chrono::steady_clock;
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+void write_due_picture(App& app, Platform& platform) {
+  const auto [file, panel] = app.shell().take_screenshot();
+  if (file.empty()) return;
+  Image image = platform.read_pixels();
+  if (const auto part = app.shell().rectangle_of(panel)) image = cut_out(image, *part);
+  const auto written = write_png(image, file);
+  app.bench().say(written ? Message::Kind::kInfo : Message::Kind::kError,
+                  written ? "Picture written to " + file : written.error().text());
 }
 
 void complain(App& app, const Error& error) {

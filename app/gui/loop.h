@@ -15,6 +15,9 @@ double now_seconds();  // of a clock that only goes forward
 // Said on the screen and on the terminal.
 void complain(App& app, const Error& error);
 
+// Writes the picture that a command wanted of the frame that was rendered last, if one did.
+void write_due_picture(App& app, Platform& platform);
+
 // Frames are drawn while something moves; else the loop waits for the next event. All input that
 // has arrived is handled before it waits, several changes of keys for one picture.
 // commands: run one by one, each once the session is idle, after the first picture.

@@ -79,6 +79,20 @@ TEST_F(OffScreen, APictureHasItsSizeAndContent) {
   EXPECT_EQ(number(20), 400u);
 }
 
+// As in a window, frames are drawn between commands.
+TEST_F(OffScreen, CommandsFindWhatIsOnTheScreen) {
+  const std::string picture = (folder_ / "error.png").string();
+  const std::string table = (folder_ / "error.csv").string();
+  options_.commands = {"panel.error", "panel.picture=error:" + picture,
+                       "panel.table=error:" + table};
+  const auto ran = run();
+  ASSERT_TRUE(ran) << ran.error().text();
+  ASSERT_TRUE(fs::exists(picture));
+  EXPECT_GT(fs::file_size(picture), 1000u);
+  ASSERT_TRUE(fs::exists(table));
+  EXPECT_GT(fs::file_size(table), 10u);
+}
+
 TEST_F(OffScreen, TheLaneIsThatAskedFor) {
   options_.report = (folder_ / "report.json").string();
   options_.references = References::kSim;
