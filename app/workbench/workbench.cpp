@@ -134,16 +134,8 @@ Workbench::~Workbench() {
   if (impl_->worker) impl_->worker->cancel();
 }
 
-void Workbench::open(RunSetup setup, bool warm) {
-  bool other = false;
-  if (capture_ != nullptr || !same_scenario(setup.scenario, setup_.scenario)) {
-    selection_ = {};
-    take_stops(setup.scenario);
-    other = true;
-  }
-  setup_ = std::move(setup);
+void Workbench::forget_shown() {
   capture_.reset();
-  if (other) load_notes();
   comparison_.reset();
   no_scenario_.reset();
   what_if_.reset();
@@ -152,6 +144,17 @@ void Workbench::open(RunSetup setup, bool warm) {
   planted_.clear();
   lane_faults_.clear();
   target_.reset();
+}
+
+void Workbench::open(RunSetup setup, bool warm) {
+  const bool other = capture_ != nullptr || !same_scenario(setup.scenario, setup_.scenario);
+  if (other) {
+    selection_ = {};
+    take_stops(setup.scenario);
+  }
+  setup_ = std::move(setup);
+  forget_shown();
+  if (other) load_notes();
   impl_->start(setup_, warm);
   ++version_;
 }
@@ -178,14 +181,8 @@ Result<void> Workbench::open_capture(const std::string& path) {
   impl_->retire();
   impl_->mailbox = std::make_shared<Impl::Mailbox>();
   impl_->asked_block = -1;
+  forget_shown();
   capture_ = std::move(*capture);
-  comparison_.reset();
-  what_if_.reset();
-  causes_.reset();
-  if (impl_->asking) impl_->asking->cancelled = true;
-  planted_.clear();
-  lane_faults_.clear();
-  target_.reset();
   selection_ = {};
   // What it was recorded from, to start it anew; else nothing rather than something else.
   auto scenario = scenario_of(*capture_);
@@ -224,16 +221,8 @@ void Workbench::close() {
   impl_->mailbox = std::make_shared<Impl::Mailbox>();
   impl_->asked_block = -1;
   impl_->seen = nullptr;
-  if (impl_->asking) impl_->asking->cancelled = true;
+  forget_shown();
   snapshot_.reset();
-  capture_.reset();
-  comparison_.reset();
-  what_if_.reset();
-  causes_.reset();
-  no_scenario_.reset();
-  planted_.clear();
-  lane_faults_.clear();
-  target_.reset();
   landing_.reset();
   setup_.scenario = {};
   stops_.clear();

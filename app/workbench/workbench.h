@@ -226,6 +226,7 @@ class Workbench {
   void change_lanes(const std::vector<std::string>& lanes, const std::string& title,
                     bool until_wrong);
   std::vector<std::string> planted_lanes() const;
+  void forget_shown();  // what was made of or asked of what is shown
   void show_capture(const Place& place);
   void move_to(const Place& place);
   void revisit(const std::optional<Visit>& visit);
