@@ -22,15 +22,6 @@ bool is_enabled(const Ui& ui, const PaletteItem& item) {
   return command == nullptr || !command->enabled || command->enabled();
 }
 
-// Cut with an ellipsis where it is too long.
-void text_in(ImDrawList* list, ImVec2 at, float width, ImU32 colour, const std::string& text) {
-  if (width <= 0) return;
-  ImGui::PushStyleColor(ImGuiCol_Text, colour);
-  ImGui::RenderTextEllipsis(list, at, {at.x + width, at.y + ImGui::GetTextLineHeight()},
-                            at.x + width, text.data(), text.data() + text.size(), nullptr);
-  ImGui::PopStyleColor();
-}
-
 }  // namespace
 
 void Palette::register_commands(Ui& ui) {
@@ -154,7 +145,7 @@ void Palette::draw_row(const Ui& ui, const PaletteItem& item, bool chosen, float
   }
   const float left = at.x + px(10);
   const float title = std::min(ImGui::CalcTextSize(item.title.c_str()).x, right - left);
-  text_in(list, {left, y}, right - left, enabled ? t.text : t.text_faint, item.title);
+  text_cut(list, {left, y}, right - left, enabled ? t.text : t.text_faint, item.title);
   float x = left + title + px(12);
   const Command* command = ui.commands.find(item.id);
   std::string more = by_name ? item.group : item.detail;
@@ -170,7 +161,7 @@ void Palette::draw_row(const Ui& ui, const PaletteItem& item, bool chosen, float
     }
     ImGui::PopFont();
   }
-  text_in(list, {x, y}, right - x, t.text_dim, more);
+  text_cut(list, {x, y}, right - x, t.text_dim, more);
 }
 
 void Palette::draw_rows(Ui& ui) {

@@ -117,6 +117,14 @@ void sentence(std::string_view text, Verdict verdict, float high) {
   ImGui::Spacing();
 }
 
+void text_cut(ImDrawList* list, ImVec2 at, float width, ImU32 colour, const std::string& text) {
+  if (width <= 0) return;
+  ImGui::PushStyleColor(ImGuiCol_Text, colour);
+  ImGui::RenderTextEllipsis(list, at, {at.x + width, at.y + ImGui::GetTextLineHeight()},
+                            at.x + width, text.data(), text.data() + text.size(), nullptr);
+  ImGui::PopStyleColor();
+}
+
 void paragraph(std::string_view text, Verdict verdict) {
   glyph_before(verdict);
   ImGui::PushTextWrapPos(0);

@@ -34,6 +34,8 @@ void verdict_chip(Verdict verdict);
 // A button that runs a command: icon or title, shortcut and help in the tooltip, greyed when
 // disabled (the tooltip then says why).
 bool command_button(Ui& ui, std::string_view id, const char* label = nullptr);
+// At a place of a draw list, cut with an ellipsis where it is wider.
+void text_cut(ImDrawList* list, ImVec2 at, float width, ImU32 colour, const std::string& text);
 // A menu entry for a command, with shortcut, check mark and enabled state.
 void command_menu_item(Ui& ui, std::string_view id);
 

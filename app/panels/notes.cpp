@@ -1,6 +1,5 @@
 // Notes: what was noted on places of the run, and bookmarks. A click goes there.
 #include <fmt/format.h>
-#include <imgui_internal.h>
 
 #include <memory>
 
@@ -60,15 +59,11 @@ void NotesPanel::draw_note(Ui& ui, std::size_t index) {
     tooltip(note.text.empty() ? place : place + "\n" + note.text);
   }
   ImDrawList* list = ImGui::GetWindowDrawList();
-  const auto cut = [&](float y, ImU32 colour, const std::string& text) {
-    ImGui::PushStyleColor(ImGuiCol_Text, colour);
-    ImGui::RenderTextEllipsis(list, {at.x + px(4), y}, {at.x + room, y + line}, at.x + room,
-                              text.data(), text.data() + text.size(), nullptr);
-    ImGui::PopStyleColor();
-  };
   const float top = at.y + px(3);
-  if (!note.text.empty()) cut(top, theme().text, note.text);
-  cut(note.text.empty() ? top : top + line + px(2), theme().text_dim, place);
+  const float left = at.x + px(4), wide = room - px(4);
+  if (!note.text.empty()) text_cut(list, {left, top}, wide, theme().text, note.text);
+  const float below = note.text.empty() ? top : top + line + px(2);
+  text_cut(list, {left, below}, wide, theme().text_dim, place);
   ImGui::SameLine(0, px(8));
   const bool removed = ImGui::Button(icon::kCross);
   if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) tooltip("Remove the note.");

@@ -45,10 +45,6 @@ std::optional<Named> named_in(std::string_view typed) {
   return named;
 }
 
-PaletteItem nothing(std::string title, std::string detail) {
-  return {PaletteItem::Kind::kNote, "", "", std::move(title), "", std::move(detail)};
-}
-
 PaletteItem data_item(const std::string& id, const std::string& value, std::string title,
                       std::string detail = {}) {
   return {PaletteItem::Kind::kPlace, id, id + "=" + value, std::move(title), "", std::move(detail)};
@@ -58,8 +54,9 @@ PaletteItem data_item(const std::string& id, const std::string& value, std::stri
 std::vector<PaletteItem> of_count(const Named& named, const char* command, std::int64_t count,
                                   std::string title, std::string detail = {}) {
   if (named.number >= count) {
-    return {nothing(fmt::format("There is no {} {}", named.what, named.number),
-                    count > 0 ? fmt::format("they go from 0 to {}", format_count(count - 1)) : "")};
+    return {palette_note(
+        fmt::format("There is no {} {}", named.what, named.number),
+        count > 0 ? fmt::format("they go from 0 to {}", format_count(count - 1)) : "")};
   }
   return {data_item(command, std::to_string(named.number), std::move(title), std::move(detail))};
 }
@@ -95,8 +92,8 @@ std::vector<PaletteItem> tokens(const Named& named, const Snapshot& snapshot, co
   }
   if (items.empty()) {
     items.push_back(
-        nothing(fmt::format("No request has a token {} yet", format_count(named.number)),
-                "in the step shown, or in another that is known"));
+        palette_note(fmt::format("No request has a token {} yet", format_count(named.number)),
+                     "in the step shown, or in another that is known"));
   }
   return items;
 }
@@ -118,8 +115,8 @@ std::vector<PaletteItem> entries(const Named& named, const SessionInfo& info,
         fmt::format("of {}, {} tokens an entry", request_name(info, request), per_entry)));
   }
   if (items.empty()) {
-    items.push_back(nothing("No layer of this model has such entries",
-                            named.of.empty() ? "it selects tokens, or nothing" : ""));
+    items.push_back(palette_note("No layer of this model has such entries",
+                                 named.of.empty() ? "it selects tokens, or nothing" : ""));
   }
   return items;
 }
@@ -128,8 +125,8 @@ std::vector<PaletteItem> layers(const Named& named, const SessionInfo& info, con
   const int index =
       layer_index(info, static_cast<int>(std::min<std::int64_t>(named.number, 1 << 20)));
   if (index < 0) {
-    return {nothing(fmt::format("There is no layer {}", named.number),
-                    "layers have their published numbers")};
+    return {palette_note(fmt::format("There is no layer {}", named.number),
+                         "layers have their published numbers")};
   }
   const auto& ops = info.ops[static_cast<std::size_t>(index)];
   const bool has = std::ranges::find(ops, cursor.op) != ops.end();
@@ -170,7 +167,7 @@ std::vector<PaletteItem> events(const std::string& word, const Snapshot& snapsho
 
 // A byte of ASCII in lower case; other tokens as they are.
 std::int32_t in_lower_case(std::int32_t token) {
-  return token >= 'A' && token <= 'Z' ? token - 'A' + 'a' : token;
+  return token >= 0 && token < 128 ? lower(static_cast<char>(token)) : token;
 }
 
 // What stands around a token.

@@ -32,10 +32,6 @@ PaletteItem place_item(const Place& place, std::string detail) {
           "Go to " + format_place(place), "Session",     std::move(detail)};
 }
 
-PaletteItem note(std::string title, std::string detail) {
-  return {PaletteItem::Kind::kNote, "", "", std::move(title), "", std::move(detail)};
-}
-
 std::vector<PaletteItem> failures(const Snapshot* snapshot) {
   std::vector<PaletteItem> items;
   const std::size_t steps = snapshot != nullptr ? snapshot->steps.size() : 0;
@@ -50,7 +46,7 @@ std::vector<PaletteItem> failures(const Snapshot* snapshot) {
                                            count == 1 ? "tap" : "taps", first->tap)));
   }
   if (items.empty())
-    items.push_back(note("No step has a wrong tap", "@ lists steps that have one"));
+    items.push_back(palette_note("No step has a wrong tap", "@ lists steps that have one"));
   return items;
 }
 
@@ -72,6 +68,10 @@ void add_place(const std::string& text, const Snapshot* snapshot, const Place& c
 }
 
 }  // namespace
+
+PaletteItem palette_note(std::string title, std::string detail) {
+  return {PaletteItem::Kind::kNote, "", "", std::move(title), "", std::move(detail)};
+}
 
 std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const std::string& text,
                                        const std::vector<std::string>& recent,
@@ -105,9 +105,10 @@ std::vector<PaletteItem> palette_items(const CommandRegistry& commands, const st
   if (snapshot != nullptr)
     std::ranges::move(prompt_data(typed, *snapshot), std::back_inserter(items));
   if (items.empty()) {
-    items.push_back(note("Nothing matches",
-                         "type a part of a title or id, a place such as 7/2/sparse_attention, "
-                         "token 1500, block 211, a text of a prompt, or @"));
+    items.push_back(
+        palette_note("Nothing matches",
+                     "type a part of a title or id, a place such as 7/2/sparse_attention, "
+                     "token 1500, block 211, a text of a prompt, or @"));
   }
   return items;
 }

@@ -24,6 +24,9 @@ struct PaletteItem {
   bool asks = false;   // the command needs a value before it runs
 };
 
+// Says something, does nothing.
+PaletteItem palette_note(std::string title, std::string detail);
+
 // text: what was typed. recent: ids, newest first; they lead while nothing is typed. cursor: whose
 // layer and op a lone step number means. request: the selected one. snapshot may be null.
 //   "7", "7/2/indexer_topk"   a place
