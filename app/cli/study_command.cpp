@@ -6,7 +6,7 @@
 #include "app/cli/model_options.h"
 #include "app/reports/cache_study.h"
 #include "app/text/say.h"
-#include "engine/io/atomic_file.h"
+#include "engine/io/json_file.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
@@ -18,12 +18,9 @@ struct CacheStudyCommand {
   int threads = 0;
 };
 
+// Without a path nothing is asked for.
 Result<void> save(const std::string& path, const std::string& text) {
-  if (path.empty()) return {};
-  Result<AtomicFile> file = AtomicFile::create(path);
-  if (!file) return file.error();
-  if (auto ok = file->append(text.data(), text.size()); !ok) return ok;
-  return file->commit();
+  return path.empty() ? Result<void>() : write_text_file(path, text);
 }
 
 Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& choice) {

@@ -25,15 +25,6 @@ struct Target {
   std::string file;
 };
 
-// Where a file goes that nobody named: the first free NAME.png, NAME-2.png, ..
-std::string free_name(const std::string& stem, const char* extension) {
-  std::error_code code;
-  for (int i = 1;; ++i) {
-    const std::string name = i == 1 ? stem + extension : fmt::format("{}-{}{}", stem, i, extension);
-    if (!std::filesystem::exists(name, code)) return std::filesystem::absolute(name, code).string();
-  }
-}
-
 // PANEL:FILE, PANEL alone, FILE alone or nothing: without a panel that which has the focus.
 Result<Target> target_of(Shell& shell, std::string_view value, const std::string& focused,
                          const char* id, const char* extension) {
@@ -56,7 +47,7 @@ Result<Target> target_of(Shell& shell, std::string_view value, const std::string
     return usage_error(fmt::format("{}: {} is not on the screen", id, target.panel->title()),
                        fmt::format("bring it to the front with panel.{}", target.panel->id()));
   }
-  if (target.file.empty()) target.file = free_name(target.panel->id(), extension);
+  if (target.file.empty()) target.file = free_file_name(target.panel->id(), extension);
   return target;
 }
 

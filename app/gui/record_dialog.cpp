@@ -7,6 +7,7 @@
 
 #include "app/gui/text_input.h"
 #include "app/gui/widgets.h"
+#include "app/text/folder_list.h"
 #include "app/text/format.h"
 
 namespace attnscope::gui {
@@ -31,16 +32,6 @@ std::optional<std::uint64_t> free_bytes(const std::string& folder) {
 }
 
 }  // namespace
-
-std::string free_capture_name(const std::string& scenario) {
-  const std::string stem = fs::path(scenario).stem().string();
-  std::error_code code;
-  for (int i = 1;; ++i) {
-    std::string name = (stem.empty() ? "run" : stem) + (i > 1 ? fmt::format("-{}", i) : "");
-    name += ".acap";
-    if (!fs::exists(name, code)) return fs::absolute(name, code).string();
-  }
-}
 
 void RecordDialog::register_commands(Ui& ui) {
   Workbench& bench = ui.bench;

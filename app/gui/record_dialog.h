@@ -11,9 +11,6 @@
 
 namespace attnscope::gui {
 
-// Where a recording goes that nobody named: the first free NAME.acap, NAME-2.acap, ..
-std::string free_capture_name(const std::string& scenario);
-
 class RecordDialog : public Overlay {
  public:
   void register_commands(Ui& ui) override;

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "app/gui/command_group.h"
-#include "app/gui/record_dialog.h"
 #include "app/gui/shell_commands.h"
+#include "app/text/folder_list.h"
 #include "app/text/format.h"
 #include "app/views/error_view.h"
 #include "app/views/op_order.h"

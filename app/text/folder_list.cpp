@@ -82,4 +82,18 @@ std::string typed_path(const std::string& folder, std::string_view typed) {
   return (fs::path(folder) / text).lexically_normal().string();
 }
 
+std::string free_file_name(const std::string& stem, std::string_view extension) {
+  std::error_code code;
+  for (int i = 1;; ++i) {
+    const std::string name =
+        fmt::format("{}{}{}", stem, i > 1 ? fmt::format("-{}", i) : "", extension);
+    if (!fs::exists(name, code)) return fs::absolute(name, code).string();
+  }
+}
+
+std::string free_capture_name(const std::string& scenario) {
+  const std::string stem = fs::path(scenario).stem().string();
+  return free_file_name(stem.empty() ? "run" : stem, ".acap");
+}
+
 }  // namespace attnscope

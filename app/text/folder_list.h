@@ -26,6 +26,12 @@ struct FolderList {
 // Items whose name ends in `extension`, and folders. Errors say what is wrong with the path.
 Result<FolderList> list_folder(const std::string& path, std::string_view extension);
 
+// Where a file goes that nobody named: the first free of STEM.png, STEM-2.png, .. in the folder
+// where the app was started. extension: with its dot.
+std::string free_file_name(const std::string& stem, std::string_view extension);
+// The same of a scenario's capture: NAME.acap; "run" where it has no name.
+std::string free_capture_name(const std::string& scenario);
+
 // "" where the environment names none.
 std::string home_folder();
 // Lies in the assets: nobody's own file.
