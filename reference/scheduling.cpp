@@ -74,7 +74,8 @@ void schedule(const as_schedule_params& p, const Precision&) {
     if (joins.get(r) == 0) continue;
     // The last token is computed in any case: its logits are what the request is for.
     const std::int64_t most = std::min(matching.get(r), num_tokens.get(r) - 1);
-    num_computed.set(most / step * step, r);
+    const bool own_rows = joins.get(r) == 2;  // they end where they end
+    num_computed.set(own_rows ? matching.get(r) : most / step * step, r);
     const std::int64_t n = at_once(num_tokens.get(r) - num_computed.get(r));
     num_scheduled_tokens.set(n, r);
     budget -= n;

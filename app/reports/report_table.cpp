@@ -254,6 +254,11 @@ std::string summary(const json& report, const Paint& paint) {
       "aborted\n",
       serving.at("prefix_caching").get<bool>() ? "on" : "off", count("hits"), count("hit_tokens"),
       count("preemptions"), count("recomputed_tokens"), count("aborted"));
+  if (serving.value("blocks_swapped_out", std::int64_t{0}) > 0) {
+    out += fmt::format("swap preemption: {} blocks to host memory, {} back, {} times no room\n",
+                       count("blocks_swapped_out"), count("blocks_swapped_in"),
+                       count("swaps_refused"));
+  }
   if (const json pools = report.value("pools", json()); !pools.is_null()) {
     const auto of = [&](const char* name) { return pools.at(name).get<std::int64_t>(); };
     const double selected =

@@ -375,6 +375,10 @@ void read_serving_part(JsonObject& root, const nlohmann::json& parsed, Scenario&
   if (auto good = check_options(serving_options(scenario, layout)); !good) {
     root.fail("serving", good.error().message, good.error().hint);
   }
+  if (scenario.serving.swap_blocks > 0 && scenario.ess.ratio > 0) {
+    root.fail("serving.preemption", "\"swap\" beside \"ess\": both move rows to host memory",
+              "give one of them");
+  }
 }
 
 void read_stops(JsonObject& root, Scenario& scenario) {

@@ -50,6 +50,8 @@
 //       "watermark": 0.0,
 //       "adaptive_chunks": {"least": 16, "most": 512},  // optional: tokens of a prompt in a step,
 //                                     // by what is free of the pool (block_scheduler.h)
+//       "preemption": "recompute",    // or "swap": rows of preempted requests wait in host memory,
+//       "swap_blocks": 64,            // with "swap": blocks there; prefix_caching must be false
 //       "draft_tokens": 0,            // drafted for each decode step and verified in it, up to 15
 //       "draft_accept": [3, 0],       // of these are right, by verification of a request, over and
 //                                     // over; default: all

@@ -180,6 +180,11 @@ const ServingStep& Serving::schedule() {
     step_.num_computed[row] =
         static_cast<std::int32_t>(scheduler_.request(s.slot).computed - s.tokens);
   }
+  for (const SwapMove& move : plan_.swapped_in) {
+    const auto row = to_size(row_of(move.request));
+    step_.joins[row] = 2;
+    step_.matching[row] = step_.num_computed[row];
+  }
   step_.misses = std::move(misses);
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int64_t end = step_.num_computed[row] + step_.num_scheduled_tokens[row];
@@ -192,7 +197,7 @@ const ServingStep& Serving::schedule() {
   if (!plan_.preempted.empty()) forget_uncomputed(first_event);
   note_contents(first_event);
   for (std::size_t row = 0; row < rows; ++row) {
-    if (step_.joins[row] != 0) note_shared(static_cast<std::int32_t>(row), first_event);
+    if (step_.joins[row] == 1) note_shared(static_cast<std::int32_t>(row), first_event);
   }
   refresh();
   return step_;
@@ -433,6 +438,10 @@ ServingTotals Serving::totals() const {
   ServingTotals totals;
   totals.hits = hits_;
   totals.hit_tokens = hit_tokens_;
+  const SchedulerCounters& counters = scheduler_.counters();
+  totals.blocks_out = counters.blocks_out;
+  totals.blocks_in = counters.blocks_in;
+  totals.swaps_refused = counters.swaps_refused;
   totals.drafted = drafted_;
   totals.accepted = accepted_;
   for (const Request& r : requests_) {

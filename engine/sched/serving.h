@@ -38,9 +38,12 @@ struct SharedBlock {
 struct ServingStep {
   std::vector<std::int32_t> num_computed;  // position of the first token of the step
   std::vector<std::int32_t> num_scheduled_tokens;
-  std::vector<std::int32_t> joins;     // 1 = admitted by this step
+  // 1 = admitted by this step; 2 = the same, with its own rows back from host memory.
+  std::vector<std::int32_t> joins;
   std::vector<std::int32_t> lost_to;   // row in whose favour it was preempted; -1 = it was not
-  std::vector<std::int32_t> matching;  // leading tokens equal to those behind the blocks it found
+  // Leading tokens equal to those behind the blocks it found; of one whose rows come back: those of
+  // its own that they hold.
+  std::vector<std::int32_t> matching;
   std::vector<SharedBlock> shared;
   // By row: why a newcomer's lookup found no more; nullopt = no newcomer, or nobody looked.
   std::vector<std::optional<MissReport>> misses;
@@ -55,6 +58,8 @@ struct ServingTotals {
   std::int64_t preemptions = 0;
   std::int64_t recomputed = 0;  // tokens computed again after preemptions
   std::int64_t aborted = 0;
+  std::int64_t blocks_out = 0, blocks_in = 0;  // of preempted ones, to host memory and back
+  std::int64_t swaps_refused = 0;              // preemptions that found no room there
   std::int64_t drafted = 0;   // tokens verified
   std::int64_t accepted = 0;  // of these
 };

@@ -222,6 +222,7 @@ void read_serving(JsonObject& object, const nlohmann::json& parsed, SchedulerOpt
   kv.watermark = object.number("watermark", 0, 1, 0);
   if (object.has("retention")) read_retention(object, parsed.at("retention"), kv.retention);
   read_chunks(object, options.chunks);
+  read_swap(object, options);
   options.drafts.tokens = object.integer("draft_tokens", 0, kMostDrafts, 0);
   if (object.has("draft_accept") && options.drafts.tokens == 0) {
     object.fail("draft_accept", "there are no drafts to accept", "give draft_tokens too");

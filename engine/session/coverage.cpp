@@ -84,6 +84,8 @@ std::vector<CoveredPath> common_paths(const ModelConfig& config) {
   add(Path::kDraftHeld, "draft_held", "a drafted token held", "serving.draft_tokens");
   add(Path::kDraftRefused, "draft_refused", "a drafted token was refused",
       "serving.draft_accept with a number below draft_tokens");
+  add(Path::kSwapped, "swapped", "a request's rows came back from host memory",
+      "serving.preemption \"swap\", and a pool too small for all requests");
   return all;
 }
 
@@ -102,7 +104,8 @@ void blocks(const Session& session, StepCoverage* step) {
                     [](const BlockOwner& before) { return before.writer >= 0; });
   for (std::size_t r = 0; r < m.live.size(); ++r) {
     const Request& request = session.serving().requests()[to_size(m.live[r])];
-    if (m.joins[r] == 0) continue;
+    if (m.joins[r] == 2) ++step->of(Path::kSwapped);
+    if (m.joins[r] != 1) continue;
     if (request.preemptions > 0) ++step->of(Path::kRecomputed);
     if (m.num_computed[r] > 0) ++step->of(Path::kHit);
   }

@@ -7,15 +7,10 @@
 #include <vector>
 
 #include "engine/session/session.h"
+#include "engine/session/step/swap_space.h"
 #include "kernels/cpu/thread_pool.h"
 
 namespace attnscope {
-
-// A block as it was: one block stride of bytes, and which rows its slots held.
-struct KeptBlock {
-  std::vector<std::uint8_t> content;
-  SlotMarks marks;
-};
 
 // A step boundary. Histories are not copied: rows are addressed by position, and a replay writes
 // the same ones again. Only where a request was preempted later and computed a row anew does the
@@ -30,6 +25,7 @@ struct RewindPoint {
   std::vector<std::shared_ptr<const KeptBlock>> blocks;  // by place in ids
   // Which rows the pools hold; their bytes are those of the pages.
   std::optional<HostTier> tier = std::nullopt;
+  SwapSpace swapped = {};
 
   // Null when the block had no content.
   std::shared_ptr<const KeptBlock> find(std::int32_t id) const;

@@ -610,12 +610,24 @@ Result<void> Session::decide() {
   take_decisions(metadata_, *serving_);
   decided_ = true;
   guarded([&](InvariantGuard& guard) { guard.after_schedule(serving_->plan()); });
+  swapped_.take_out(serving_->plan().swapped_out, *slab_, verifier_->shadow());
   if (context_) {
     for (const std::int32_t block : step.fresh) context_->poison(block);
   }
   verifier_->begin_blocks(*serving_, *slab_);
   for (const std::int32_t block : step.fresh) slab_->poison(block);
+  swap_in();
   return check_invariants();
+}
+
+void Session::swap_in() {
+  const std::vector<SwapMove>& moves = serving_->plan().swapped_in;
+  if (!swapped_.bring_back(moves, parts_.layout, *space_, *slab_, verifier_->shadow())) {
+    verifier_->found(judged_wrong(AS_OP_SCHEDULE, "swapped_in", 1, 1,
+                                  "a block is to come back that is not in host memory"));
+  }
+  swapped_.forget_free(serving_->scheduler().host_blocks());
+  if (!moves.empty()) refill_ranks();
 }
 
 void Session::judge_plan() {

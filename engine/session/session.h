@@ -30,6 +30,7 @@
 #include "engine/session/step/op_timing.h"
 #include "engine/session/step/rank_transport.h"
 #include "engine/session/step/slab.h"
+#include "engine/session/step/swap_space.h"
 #include "engine/session/step/tensor_parallel_sum.h"
 #include "engine/session/verify/invariant_guard.h"
 #include "engine/session/verify/replay_watch.h"
@@ -193,6 +194,8 @@ class Session {
   const Slab& slab() const { return *slab_; }
   // Where rows lie in host memory; nullptr = all lie on the device.
   const HostTier* tier() const { return tier_ ? &*tier_ : nullptr; }
+  // Blocks of preempted requests that wait in host memory.
+  const SwapSpace& swapped() const { return swapped_; }
   // Ranks that share the rows of each request; nullptr = there is one.
   const ContextParallel* context() const { return context_.get(); }
   const Verifier& verifier() const { return *verifier_; }
@@ -246,6 +249,8 @@ class Session {
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
   Result<void> decide();
+  // Rows of preempted requests back from host memory, into blocks of their own.
+  void swap_in();
   Result<void> check_invariants() const;
   // What a step cannot compute whoever decided it: tokens that a request does not have.
   Result<void> check_plan(const ServingStep& step) const;
@@ -340,6 +345,7 @@ class Session {
   WorkerTables tables_;
   std::unique_ptr<Slab> slab_;
   std::optional<HostTier> tier_;
+  SwapSpace swapped_;
   std::unique_ptr<ContextParallel> context_;
   std::unique_ptr<ContextChecks> context_checks_;
   std::unique_ptr<AddressSpace> space_;

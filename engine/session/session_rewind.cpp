@@ -31,8 +31,14 @@ void Session::save_rewind_point() {
 }
 
 std::unique_ptr<RewindPoint> Session::make_rewind_point() const {
-  std::unique_ptr<RewindPoint> c(new RewindPoint{
-      cursor_.step, *serving_, *judge_, tables_, serving_->blocks_with_content(), {}, tier_});
+  std::unique_ptr<RewindPoint> c(new RewindPoint{cursor_.step,
+                                                 *serving_,
+                                                 *judge_,
+                                                 tables_,
+                                                 serving_->blocks_with_content(),
+                                                 {},
+                                                 tier_,
+                                                 swapped_});
   const std::vector<BlockOwner> owners = serving_->owners();
   const auto stride = static_cast<std::size_t>(slab_->block_stride());
   const std::array<const RewindPoint*, 2> around = {rewind_points_->at_or_before(cursor_.step),
@@ -66,6 +72,7 @@ void Session::restore(const RewindPoint& c) {
   tables_ = c.tables;
   if (device_) device_->residency().host_wrote_all_blocks();
   restore_rows(c);
+  swapped_ = c.swapped;
   tier_ = c.tier;
   if (tier_) tier_->refill(*slab_, verifier_->shadow());
   refill_ranks();
@@ -82,7 +89,7 @@ void Session::restore(const RewindPoint& c) {
 
 ReplayWatch::State Session::replay_state() const {
   const std::span ropes = std::span(rope_tables_).first(parts_.ropes.size());
-  return ReplayWatch::state_of(*serving_, tables_, ropes, parts_.layout, *slab_);
+  return ReplayWatch::state_of(*serving_, tables_, ropes, parts_.layout, *slab_, swapped_);
 }
 
 void Session::check_restored() {
@@ -257,6 +264,13 @@ std::uint64_t Session::digest() const {
     }
     const CacheGroup& group = parts_.layout.groups[static_cast<std::size_t>(owner.group)];
     add(slab_->block(id), static_cast<std::size_t>(group.bytes));
+  }
+  for (const auto& [host, block] : swapped_.blocks()) {
+    for (const std::int32_t value : {host, block.request, block.group, block.index}) {
+      add(&value, sizeof(value));
+    }
+    const CacheGroup& group = parts_.layout.groups[static_cast<std::size_t>(block.group)];
+    add(block.kept->content.data(), static_cast<std::size_t>(group.bytes));
   }
   return hash;
 }

@@ -32,6 +32,8 @@ const char* why_freed(CacheReason reason) {
       return "its request finished";
     case CacheReason::kPreempt:
       return "its request was preempted";
+    case CacheReason::kSwap:
+      return "its rows wait in host memory";
     case CacheReason::kAbort:
       return "its request was aborted";
     default:
@@ -69,6 +71,12 @@ std::int64_t given_back(const std::vector<CacheEvent>& all, std::size_t event) {
   return n;
 }
 
+// Blocks of the event's request whose rows went to host memory, or came from there, in its step.
+std::int64_t moved(const std::vector<CacheEvent>& all, std::size_t event, CacheEventKind kind) {
+  return std::ranges::count_if(
+      all, [&](const CacheEvent& e) { return e.kind == kind && e.request == all[event].request; });
+}
+
 // Sentences about a request; empty for events that are about a block.
 std::string request_text(const Session& session, const std::vector<CacheEvent>& all,
                          std::size_t at) {
@@ -82,14 +90,22 @@ std::string request_text(const Session& session, const std::vector<CacheEvent>& 
   switch (e.kind) {
     case CacheEventKind::kAdmit:
       if (r.preemptions > 0) {
-        return fmt::format("{} admitted again: {} of its {} tokens run in this step.", r.name,
-                           e.value, r.num_tokens());
+        const std::int64_t back = moved(all, at, CacheEventKind::kSwapIn);
+        const std::string how =
+            back > 0 ? fmt::format(", {} blocks come back from host memory", back) : "";
+        return fmt::format("{} admitted again{}: {} of its {} tokens run in this step.", r.name,
+                           how, e.value, r.num_tokens());
       }
       return fmt::format("{} admitted: {} of its {} prompt tokens run in this step.", r.name,
                          e.value, r.prompt_tokens);
     case CacheEventKind::kHit:
       return fmt::format("{} found {} of its {} tokens computed.", r.name, e.value, r.num_tokens());
     case CacheEventKind::kPreempt:
+      if (e.reason == CacheReason::kSwap) {
+        return fmt::format(
+            "{} preempted: it gave back {} blocks, the rows of {} wait in host memory.", r.name,
+            given_back(all, at), moved(all, at, CacheEventKind::kSwapOut));
+      }
       return fmt::format(
           "{} preempted: it gave back {} blocks, {} tokens are to be computed again.", r.name,
           given_back(all, at), e.value);

@@ -254,7 +254,7 @@ void TraceRecorder::State::plan(const Session& session) {
   summary.preemptions = static_cast<std::int64_t>(serving.plan().preempted.size());
   const StepMetadata& m = session.metadata();
   for (std::size_t r = 0; r < m.live.size(); ++r) {
-    if (m.joins[r] != 0) summary.hit_tokens += m.num_computed[r];
+    if (m.joins[r] == 1) summary.hit_tokens += m.num_computed[r];
   }
   take_events(session, false);
   current->planned = true;

@@ -21,8 +21,8 @@ extern "C" {
  *    left, longest_chunk where that is not 0). Then those whose lost_to names this row give back
  * what they were given in this step; a row that lost its blocks to itself ends this part.
  * num_computed = num_before.
- * 2. Newcomers in order: num_computed = the largest multiple of the blocks' least common multiple
- *    (or `alignment`, where that is not 0) up to min(matching, num_tokens - 1);
+ * 2. Newcomers in order: num_computed = matching where joins is 2, else the largest multiple of the
+ *    blocks' least common multiple (or `alignment`, if not 0) up to min(matching, num_tokens - 1);
  *    n = min(num_tokens - num_computed, budget left, longest_chunk where that is not 0).
  * Rows that lost their blocks start anew: num_computed = num_scheduled_tokens = 0. All others:
  * num_scheduled_tokens = 0. Host op: `call->host` carries it out. */
@@ -33,10 +33,10 @@ typedef struct as_schedule_params {
   as_tensor num_tokens;   /* in  i32 [R] prompt + sampled tokens + drafts */
   as_tensor num_before;   /* in  i32 [R] tokens whose rows are in the caches before this step */
   as_tensor running;      /* in  i32 [R] 1 = admitted before this step */
-  as_tensor joins;        /* in  i32 [R] 1 = admitted by this step */
+  as_tensor joins;        /* in  i32 [R] 1 = admitted by this step, 2: rows come back */
   as_tensor lost_to;      /* in  i32 [R] row it lost its blocks to, -1 = it did not */
   as_tensor matching;     /* in  i32 [R] of a newcomer: leading tokens equal, one by one, to those
-                             behind the blocks that its lookup found */
+                             behind the blocks that it found, or whose rows come back */
   as_tensor num_computed; /* out i32 [R] position of the first token of this step */
   as_tensor num_scheduled_tokens; /* out i32 [R] tokens of this step, 0 = none */
   int32_t token_budget;           /* tokens per step at most */
@@ -59,7 +59,7 @@ typedef struct as_block_tables_params {
   as_tensor groups;               /* in  i32 [G,2] */
   as_tensor num_computed;         /* in  i32 [R] */
   as_tensor num_scheduled_tokens; /* in  i32 [R] */
-  as_tensor joins;                /* in  i32 [R] 1 = starts anew */
+  as_tensor joins;                /* in  i32 [R] 1, 2 = starts anew */
   as_tensor blocks;               /* in  i32 [G,R,C] the manager's; 0 = null or beyond the end */
   as_tensor tables_before;        /* in  i32 [G,R,C] 0 = beyond the end */
   as_tensor counts_before;        /* in  i32 [G,R] entries held, dropped ones included */

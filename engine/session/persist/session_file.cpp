@@ -75,7 +75,8 @@ Error damaged(const std::string& path, const std::string& what) {
 }  // namespace
 
 // The friend of Session. What is written and read goes in one order:
-//   key, sizes | step records | steps of the pictures | pictures: now, then rewind points | rows
+//   key, sizes | step records | steps of the pictures | pictures: now, then rewind points |
+//   their blocks in host memory | rows
 // Requests, tables, keys and the free list are not written: going through the recorded steps again
 // without computing gives the same ones.
 class SessionFile {
@@ -99,6 +100,8 @@ class SessionFile {
   static void write_identity(ByteWriter& out, const Session& session, const std::string& key);
   static void write_blocks(ByteWriter& out, const Session& session, const Picture& picture,
                            const Picture* now);
+  // Blocks in host memory; of sessions that have it.
+  static void write_swapped(ByteWriter& out, const Session& session, const Picture& picture);
   static void write_rows(ByteWriter& out, const Session& session, const Picture& picture,
                          Visited& visited);
 
@@ -109,6 +112,9 @@ class SessionFile {
                       const std::vector<std::int64_t>& steps, std::vector<Picture>& pictures);
   static void read_blocks(ByteReader& in, const Session& session, Picture& picture,
                           const Picture* now);
+  static SlotMarks read_marks(ByteReader& in, const Session& session, std::int32_t group);
+  // Which blocks those are the rebuilt requests say.
+  static void read_swapped(ByteReader& in, const Session& session, Picture& picture);
   static void read_rows(ByteReader& in, const Session& session, const Picture& picture,
                         Visited& visited, std::vector<Row>& rows);
   static void put_back(Session& session, const Picture& now, const std::vector<Row>& rows);
@@ -142,17 +148,23 @@ void SessionFile::each_row(const Session& s, const Picture& picture, Visited& vi
   }
   for (std::size_t i = 0; i < layout.specs.size(); ++i) {
     const CacheSpec& spec = layout.specs[i];
-    const auto visit = [&](std::size_t place, std::int64_t r, std::int64_t row) {
+    const auto visit = [&](const KeptBlock& block, std::int64_t r, std::int64_t row) {
       if (!visited.visit(i, row)) return;
-      const as_cache cache = block_cache(spec, picture.blocks[place]->content.data());
-      f(spec, row, cache, r);
+      f(spec, row, block_cache(spec, block.content.data()), r);
+    };
+    const auto visit_marked = [&](const KeptBlock& block) {
+      for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
+        const std::int64_t row = block.marks.rows[first_mark[i] + to_size(r)];
+        if (row >= 0) visit(block, r, row);
+      }
     };
     for (std::size_t place = 0; place < picture.ids.size(); ++place) {
-      if (owners[to_size(picture.ids[place])].group != spec.group) continue;
-      for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
-        const std::int64_t row = picture.blocks[place]->marks.rows[first_mark[i] + to_size(r)];
-        if (row >= 0) visit(place, r, row);
+      if (owners[to_size(picture.ids[place])].group == spec.group) {
+        visit_marked(*picture.blocks[place]);
       }
+    }
+    for (const auto& [host, block] : picture.swapped.blocks()) {
+      if (block.group == spec.group) visit_marked(*block.kept);
     }
     const int ratio = row_ratio(spec);
     for (const Request& request : picture.serving.requests()) {
@@ -162,7 +174,7 @@ void SessionFile::each_row(const Session& s, const Picture& picture, Visited& vi
         const std::int64_t first = static_cast<std::int64_t>(entry) * spec.rows_per_block;
         for (std::int64_t r = 0; place >= 0 && r < spec.rows_per_block; ++r) {
           if (first + r >= request.computed / ratio) break;
-          visit(to_size(place), r, space.base(request.id, ratio) + first + r);
+          visit(*picture.blocks[to_size(place)], r, space.base(request.id, ratio) + first + r);
         }
       }
     }
@@ -199,7 +211,7 @@ bool SessionFile::rebuild(const Session& s, const std::vector<StepRecord>& histo
   std::size_t next = 0;
   const auto keep = [&](std::int64_t step) {
     if (next >= steps.size() || steps[next] != step) return;
-    pictures.push_back({step, serving, judge, tables, serving.blocks_with_content(), {}, {}});
+    pictures.push_back({step, serving, judge, tables, serving.blocks_with_content(), {}, {}, {}});
     ++next;
   };
   for (std::size_t i = 0; i < history.size(); ++i) {
@@ -265,27 +277,65 @@ void SessionFile::write_blocks(ByteWriter& out, const Session& s, const Picture&
   }
 }
 
+void SessionFile::write_swapped(ByteWriter& out, const Session& s, const Picture& picture) {
+  for (const auto& [host, block] : picture.swapped.blocks()) {
+    out.list(block.kept->marks.rows);
+    out.list(block.kept->marks.steps);
+    out.bytes(block.kept->content.data(), group_bytes(s, block.group));
+  }
+}
+
+SlotMarks SessionFile::read_marks(ByteReader& in, const Session& s, std::int32_t group) {
+  const CacheLayout& layout = s.parts_.layout;
+  SlotMarks marks;
+  marks.rows = in.list<std::int64_t>();
+  marks.steps = in.list<std::int32_t>();
+  std::size_t at = 0;
+  for (const int spec : layout.groups[to_size(group)].specs) {
+    const std::int64_t rows = s.verifier_->space().rows(row_ratio(layout.specs[to_size(spec)]));
+    for (int r = 0; r < layout.specs[to_size(spec)].rows_per_block; ++r, ++at) {
+      if (at >= marks.rows.size() || marks.rows[at] < -1 || marks.rows[at] >= rows) in.fail();
+    }
+  }
+  if (marks.rows.size() != at || marks.steps.size() != at) in.fail();
+  return marks;
+}
+
+void SessionFile::read_swapped(ByteReader& in, const Session& s, Picture& picture) {
+  std::map<std::int32_t, SwappedBlock> waiting;  // by host block, as they are written
+  for (const std::int32_t slot : picture.serving.scheduler().waiting()) {
+    const SchedRequest& request = picture.serving.scheduler().request(slot);
+    for (std::size_t g = 0; g < request.swapped.size(); ++g) {
+      const SwappedTable& table = request.swapped[g];
+      for (std::size_t i = 0; i < table.blocks.size(); ++i) {
+        waiting[table.blocks[i]] = {
+            static_cast<std::int32_t>(g), static_cast<std::int32_t>(request.id),
+            static_cast<std::int32_t>(table.nulls + static_cast<std::int64_t>(i)), nullptr};
+      }
+    }
+  }
+  for (auto& [host, block] : waiting) {
+    SlotMarks marks = read_marks(in, s, block.group);
+    const std::size_t bytes = group_bytes(s, block.group);
+    const std::uint8_t* from = in.bytes(bytes);
+    if (!in.ok()) return;
+    std::vector<std::uint8_t> content(to_size(s.slab_->block_stride()), 0xFF);
+    std::memcpy(content.data(), from, bytes);
+    block.kept = std::make_shared<const KeptBlock>(KeptBlock{std::move(content), std::move(marks)});
+    picture.swapped.put(host, std::move(block));
+  }
+}
+
 void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture,
                               const Picture* now) {
   if (!in.ok()) return;
   const auto stride = to_size(s.slab_->block_stride());
-  const CacheLayout& layout = s.parts_.layout;
   const std::vector<BlockOwner> owners = picture.serving.owners();
   const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
   for (std::size_t i = 0; i < picture.ids.size(); ++i) {
     const std::int32_t id = picture.ids[i];
     const std::int32_t group = owners[to_size(id)].group;
-    SlotMarks marks;
-    marks.rows = in.list<std::int64_t>();
-    marks.steps = in.list<std::int32_t>();
-    std::size_t at = 0;
-    for (const int spec : layout.groups[to_size(group)].specs) {
-      const std::int64_t rows = s.verifier_->space().rows(row_ratio(layout.specs[to_size(spec)]));
-      for (int r = 0; r < layout.specs[to_size(spec)].rows_per_block; ++r, ++at) {
-        if (at >= marks.rows.size() || marks.rows[at] < -1 || marks.rows[at] >= rows) in.fail();
-      }
-    }
-    if (marks.rows.size() != at || marks.steps.size() != at) in.fail();
+    SlotMarks marks = read_marks(in, s, group);
     if (!in.ok()) return;
     const std::uint8_t* from = nullptr;
     if (now != nullptr && in.value<std::uint8_t>() == 1) {
@@ -381,6 +431,7 @@ void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row
   s.guard_.attach(*s.serving_, s.guard_.level());
   s.tables_ = now.tables;
   s.restore_rows(now);
+  s.swapped_ = now.swapped;
   s.cursor_ = {now.step, -1, 0, false};
   s.check_restored();
 }
@@ -412,6 +463,8 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
   for (const Picture* c : newest) out.value(c->step);
   write_blocks(out, s, *now, nullptr);
   for (const Picture* c : newest) write_blocks(out, s, *c, now.get());
+  write_swapped(out, s, *now);
+  for (const Picture* c : newest) write_swapped(out, s, *c);
   Visited visited(s.parts_.layout, s.verifier_->space());
   write_rows(out, s, *now, visited);
   for (const Picture* c : newest) write_rows(out, s, *c, visited);
@@ -488,6 +541,8 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   for (Picture& picture : pictures) {
     read_blocks(in, s, picture, &picture == &pictures.front() ? nullptr : &pictures.front());
   }
+  for (Picture& picture : pictures) read_swapped(in, s, picture);
+  if (!in.ok()) return misfit();
   std::vector<Row> rows;
   Visited visited(s.parts_.layout, s.verifier_->space());
   for (const Picture& picture : pictures) read_rows(in, s, picture, visited, rows);

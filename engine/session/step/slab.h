@@ -54,6 +54,10 @@ class Slab {
     met_[static_cast<std::size_t>(id)] = 1;
     return memory_.get() + id * stride_;
   }
+  // Somebody has written the bytes that block() gave.
+  void wrote(std::int64_t id) {
+    if (mirror_ != nullptr) mirror_->wrote(id);
+  }
   std::uint8_t* base() const { return memory_.get(); }
   void set_mirror(SlabMirror* mirror) { mirror_ = mirror; }
 

@@ -33,9 +33,10 @@ enum class Path {
   kHit,
   kRanks,
   kDraftHeld,
-  kDraftRefused
+  kDraftRefused,
+  kSwapped
 };
-inline constexpr std::size_t kPaths = 26;
+inline constexpr std::size_t kPaths = 27;
 
 struct StepCoverage {
   std::array<std::int64_t, kPaths> counts{};  // by Path; kLengthsMod4 is of several steps

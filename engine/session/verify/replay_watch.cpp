@@ -38,6 +38,7 @@ std::string state_difference(const ReplayWatch::State& a, const ReplayWatch::Sta
     const CacheSpec& spec = layout.specs[i];
     name(fmt::format("the {} cache of layer {}", spec.name, layers[to_size(spec.layer)]));
   }
+  if (a.swapped != b.swapped) name("the blocks in host memory");
   return more > 0 ? fmt::format("{} and {} others", text, more) : text;
 }
 
@@ -61,7 +62,8 @@ TapResult replay_result(std::string note) {
 
 ReplayWatch::State ReplayWatch::state_of(const Serving& serving, const WorkerTables& tables,
                                          std::span<const std::vector<float>> ropes,
-                                         const CacheLayout& layout, const Slab& slab) {
+                                         const CacheLayout& layout, const Slab& slab,
+                                         const SwapSpace& swapped) {
   State state;
   for (const Request& request : serving.requests()) {
     const std::uint64_t tokens =
@@ -88,6 +90,11 @@ ReplayWatch::State ReplayWatch::state_of(const Serving& serving, const WorkerTab
       sum = content_hash(&id, sizeof(id), sum);
       sum = content_hash(block + spec.offset, to_size(spec.page_bytes), sum);
     }
+  }
+  for (const auto& [host, block] : swapped.blocks()) {
+    state.swapped = content_hash(&host, sizeof(host), state.swapped);
+    const auto bytes = to_size(layout.groups[to_size(block.group)].bytes);
+    state.swapped = content_hash(block.kept->content.data(), bytes, state.swapped);
   }
   return state;
 }

@@ -16,6 +16,7 @@
 #include "engine/metadata/step_metadata.h"
 #include "engine/session/step/history.h"
 #include "engine/session/step/slab.h"
+#include "engine/session/step/swap_space.h"
 #include "engine/trace/tap_result.h"
 
 namespace attnscope {
@@ -28,12 +29,13 @@ class ReplayWatch {
     std::vector<std::uint64_t> tables;    // by request: of all groups
     std::vector<std::uint64_t> ropes;     // by running layer
     std::vector<std::uint64_t> caches;    // by spec of the layout: pages of its blocks in use
+    std::uint64_t swapped = 0;            // blocks in host memory
     friend bool operator==(const State&, const State&) = default;
   };
   // ropes: by running layer, [rows, rotated dims].
   static State state_of(const Serving& serving, const WorkerTables& tables,
                         std::span<const std::vector<float>> ropes, const CacheLayout& layout,
-                        const Slab& slab);
+                        const Slab& slab, const SwapSpace& swapped);
 
   // The session has come to the start of `step` by computing the one before.
   std::optional<TapResult> came_to(std::int64_t step, State now, const CacheLayout& layout,
