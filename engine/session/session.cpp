@@ -622,9 +622,10 @@ Result<void> Session::decide() {
 
 void Session::swap_in() {
   const std::vector<SwapMove>& moves = serving_->plan().swapped_in;
-  if (!swapped_.bring_back(moves, parts_.layout, *space_, *slab_, verifier_->shadow())) {
-    verifier_->found(judged_wrong(AS_OP_SCHEDULE, "swapped_in", 1, 1,
-                                  "a block is to come back that is not in host memory"));
+  std::string misfit =
+      swapped_.bring_back(moves, parts_.layout, *space_, *slab_, verifier_->shadow());
+  if (!misfit.empty()) {
+    verifier_->found(judged_wrong(AS_OP_SCHEDULE, "swapped_in", 1, 1, std::move(misfit)));
   }
   swapped_.forget_free(serving_->scheduler().host_blocks());
   if (!moves.empty()) refill_ranks();

@@ -1,11 +1,35 @@
 #include "engine/session/step/swap_space.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <utility>
 
 #include "engine/model/numbers.h"
 
 namespace attnscope {
+namespace {
+
+using Blocks = std::map<std::int32_t, SwappedBlock>;
+
+// Empty: the block is the one that is to come back.
+std::string misfit_of(const SwapMove& move, Blocks::const_iterator found,
+                      Blocks::const_iterator end) {
+  const bool there = found != end;
+  if (there && found->second.group == move.group && found->second.request == move.request &&
+      found->second.index == move.index) {
+    return {};
+  }
+  const std::string wanted =
+      fmt::format("entry {} of request {} in group {} is to come back from block {} of the host",
+                  move.index, move.request, move.group, move.host);
+  if (!there) return wanted + ", which holds nothing";
+  const SwappedBlock& is = found->second;
+  return fmt::format("{}, which holds entry {} of request {} in group {}", wanted, is.index,
+                     is.request, is.group);
+}
+
+}  // namespace
 
 void SwapSpace::take_out(std::span<const SwapMove> moves, const Slab& slab, const Shadow& shadow) {
   const auto stride = to_size(slab.block_stride());
@@ -18,13 +42,13 @@ void SwapSpace::take_out(std::span<const SwapMove> moves, const Slab& slab, cons
   }
 }
 
-bool SwapSpace::bring_back(std::span<const SwapMove> moves, const CacheLayout& layout,
-                           const AddressSpace& space, Slab& slab, Shadow& shadow) {
-  bool all = true;
+std::string SwapSpace::bring_back(std::span<const SwapMove> moves, const CacheLayout& layout,
+                                  const AddressSpace& space, Slab& slab, Shadow& shadow) {
+  std::string misfit;
   for (const SwapMove& move : moves) {
     const auto found = blocks_.find(move.host);
-    if (found == blocks_.end() || found->second.group != move.group) {
-      all = false;
+    if (const std::string what = misfit_of(move, found, blocks_.end()); !what.empty()) {
+      if (misfit.empty()) misfit = what;
       continue;
     }
     const KeptBlock& kept = *found->second.kept;
@@ -46,7 +70,7 @@ bool SwapSpace::bring_back(std::span<const SwapMove> moves, const CacheLayout& l
       }
     }
   }
-  return all;
+  return misfit;
 }
 
 void SwapSpace::forget_free(const HostBlocks& host) {

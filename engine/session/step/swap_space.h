@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/sched/block_scheduler.h"
@@ -37,10 +38,11 @@ class SwapSpace {
  public:
   // moves: StepPlan::swapped_out.
   void take_out(std::span<const SwapMove> moves, const Slab& slab, const Shadow& shadow);
-  // moves: StepPlan::swapped_in. False where a block of the host that is to come back holds nothing
-  // of that group: what is computed from it cannot be right, and the block stays NaN.
-  bool bring_back(std::span<const SwapMove> moves, const CacheLayout& layout,
-                  const AddressSpace& space, Slab& slab, Shadow& shadow);
+  // moves: StepPlan::swapped_in. A block of the host that does not hold what is to come back stays
+  // there, and the other NaN: what is computed from it cannot be right. In a sentence, of the first
+  // one; empty = all came.
+  std::string bring_back(std::span<const SwapMove> moves, const CacheLayout& layout,
+                         const AddressSpace& space, Slab& slab, Shadow& shadow);
   // Blocks that the scheduler has free hold nothing any more.
   void forget_free(const HostBlocks& host);
 
