@@ -26,7 +26,7 @@ struct StepMetadata {
   std::vector<std::int32_t> num_tokens;    // [R] known tokens and drafts
   std::vector<std::int32_t> num_before;    // [R] computed before this step
   std::vector<std::int32_t> running;       // [R] 1 = admitted before this step
-  std::vector<std::int32_t> joins;         // [R] 1 = admitted by this step, 2 = with rows of its own
+  std::vector<std::int32_t> joins;         // [R] as ServingStep
   std::vector<std::int32_t> lost_to;       // [R] row it lost its blocks to, -1 = it did not
   std::vector<std::int32_t> matching;      // [R] tokens behind the blocks that a newcomer found
   std::vector<std::int32_t> num_computed;  // [R] position of the first token of this step

@@ -40,7 +40,7 @@ struct ServingStep {
   std::vector<std::int32_t> num_scheduled_tokens;
   // 1 = admitted by this step; 2 = the same, with its own rows back from host memory.
   std::vector<std::int32_t> joins;
-  std::vector<std::int32_t> lost_to;   // row in whose favour it was preempted; -1 = it was not
+  std::vector<std::int32_t> lost_to;  // row in whose favour it was preempted; -1 = it was not
   // Leading tokens equal to those behind the blocks it found; of one whose rows come back: those of
   // its own that they hold.
   std::vector<std::int32_t> matching;
@@ -60,8 +60,8 @@ struct ServingTotals {
   std::int64_t aborted = 0;
   std::int64_t blocks_out = 0, blocks_in = 0;  // of preempted ones, to host memory and back
   std::int64_t swaps_refused = 0;              // preemptions that found no room there
-  std::int64_t drafted = 0;   // tokens verified
-  std::int64_t accepted = 0;  // of these
+  std::int64_t drafted = 0;                    // tokens verified
+  std::int64_t accepted = 0;                   // of these
 };
 
 class Serving {
