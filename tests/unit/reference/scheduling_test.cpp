@@ -78,6 +78,18 @@ TEST(Schedule, ANewcomerStartsBehindWhatItFound) {
   EXPECT_EQ(s.num_computed, (Int32s{1000}));
 }
 
+// Rows of its own that come back end where they end, whatever the blocks are.
+TEST(Schedule, WhoseRowsComeBackGoesOnBehindThem) {
+  for (const int back : {1, 37, 300, 511}) {
+    Schedule s({512}, {0}, {0});
+    s.joins[0] = 2;
+    s.matching[0] = back;
+    run(exact_lane(), AS_OP_SCHEDULE, s.p);
+    EXPECT_EQ(s.num_computed, (Int32s{back}));
+    EXPECT_EQ(s.num_scheduled_tokens, (Int32s{512 - back}));
+  }
+}
+
 TEST(Schedule, WhoLosesItsBlocksStartsAnewAndGivesItsTokensBack) {
   // Row 0 got 6 of 10 tokens, then lost its blocks to row 1, which had asked for all that was left.
   Schedule s({106, 130, 50, 300}, {100, 120, 49, 0}, {1, 1, 1, 0});
