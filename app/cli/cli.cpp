@@ -19,6 +19,7 @@
 #include "app/cli/mask_command.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
+#include "app/cli/number_check.h"
 #include "app/cli/study_command.h"
 #include "app/text/say.h"
 #include "app/wiring/command_end.h"
@@ -211,7 +212,8 @@ void add_why(CLI::App& app, Action& action) {
   why->add_option("--dim", command->dim, "Dim, or channel of an entry (default 0)");
   why->add_option("--rows", command->rows, "Lines to print at most (default 24)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
-  auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot");
+  auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot")
+                   ->check(CLI::NonNegativeNumber);
   why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
       ->excludes(slot);
   add_token_choice(*why, command->chosen, token,
@@ -340,7 +342,7 @@ void add_layout(CLI::App& blocks, Action& action) {
                    fmt::format("{}, or a config.json", fmt::join(preset_names(), ", ")))
       ->required();
   layout->add_option("--gpu-memory", command->gpu_memory, "GiB for caches (default 40)")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number_between(0.001, 1e6));
   layout->add_option("--profile", command->profile, "M: per tensor, A: packed (default)")
       ->check(CLI::IsMember({"M", "A"}));
   layout->add_option("--layers", command->layers, "Layers that run, such as 0,2,3,4")
@@ -420,7 +422,7 @@ void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file,
   app.add_flag("--in-process", choice.in_process,
                "Run plugins in this process: fast, and a crash of theirs is ours");
   app.add_option("--plugin-timeout", choice.seconds_limit, "Seconds for one call (10)")
-      ->check(CLI::Range(0.01, 86400.0));
+      ->check(number_between(0.01, 86400.0));
   app.add_option("--reference-device", reference_device,
                  "Where references compute: cpu (the default), or a device of the installed "
                  "libtorch, such as cuda or cuda:1")

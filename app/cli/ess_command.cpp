@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/cli/number_check.h"
 #include "app/reports/ess_claims.h"
 #include "app/reports/ess_trace.h"
 #include "app/text/format.h"
@@ -202,6 +203,12 @@ Result<as_status> simulate_command(const EssCommand& command) {
       // Rounded up, so that what is printed is enough.
       const double enough =
           std::ceil(static_cast<double>(least) * 1e4 / static_cast<double>(trace->rows)) / 1e4;
+      if (command.pool_rows > 0) {
+        return bad_input(
+            fmt::format("--pool-rows {}: {}", command.pool_rows, result.error().message),
+            fmt::format("the largest step needs {} of {} rows: --pool-rows {} or more", least,
+                        trace->rows, least));
+      }
       return bad_input(fmt::format("--ratio {}: {}", ratio, result.error().message),
                        fmt::format("the largest step needs {} of {} rows: --ratio {} or more",
                                    least, trace->rows, std::min(1.0, enough)));
@@ -253,7 +260,7 @@ void add_constants(CLI::App& command, OverlapConstants& constants) {
         .add_option(
             c.option, constants.*c.value,
             fmt::format("{}, {}; assumed, not measured ({})", c.what, c.unit, constants.*c.value))
-        ->check(CLI::Range(std::string_view(c.unit) == "us" ? 0.0 : 1e-3, 1e9));
+        ->check(number_between(std::string_view(c.unit) == "us" ? 0.0 : 1e-3, 1e9));
   }
 }
 
@@ -269,7 +276,7 @@ std::vector<CLI::Option*> add_generator(CLI::App& simulate, GeneratorOptions& g)
       simulate.add_option("--hot-share", g.hot_share, "generate: of new rows, from hot ones (0)"),
       simulate.add_option("--steps", g.steps, "generate: decode steps (64)"),
       simulate.add_option("--layers", g.layers, "generate: layers that select (4)"),
-      simulate.add_option("--seed", g.seed, "generate: seed (1)"),
+      simulate.add_option("--seed", g.seed, "generate: seed (1)")->check(CLI::NonNegativeNumber),
       simulate.add_option("--row-bytes", g.row_bytes, "generate: bytes of a row (656)")
           ->check(CLI::Range(1, 1 << 20)),
       simulate.add_option("--index-bytes", g.index_bytes, "generate: of its index key (132)")
@@ -288,13 +295,15 @@ void add_ess_command(CLI::App& app, std::function<Result<as_status>()>& action) 
   auto command = std::make_shared<EssCommand>();
   simulate->add_option("trace", command->trace, "A capture (record --rows all), or 'generate'")
       ->required();
-  simulate
-      ->add_option("--ratio", command->ratios,
-                   "Rows of a layer's pool to all its rows, comma separated (0.1,0.2,0.4)")
-      ->delimiter(',');
+  auto* ratio =
+      simulate
+          ->add_option("--ratio", command->ratios,
+                       "Rows of a layer's pool to all its rows, comma separated (0.1,0.2,0.4)")
+          ->delimiter(',');
   simulate
       ->add_option("--pool-rows", command->pool_rows,
                    "Rows of a layer's pool, in the place of --ratio")
+      ->excludes(ratio)
       ->check(CLI::Range(1, 1 << 30));
   simulate->add_option("--policy", command->policy, "Who leaves a full pool: lru or fifo (lru)")
       ->check(CLI::IsMember({"lru", "fifo"}));

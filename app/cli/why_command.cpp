@@ -261,6 +261,19 @@ Result<as_status> why_command(const WhyCommand& command) {
   if (!cache) cache = cache_by_name((*session)->parts().config, command.cache);
   if (!*cache) return cache->error();
   if (command.slot >= 0) {
+    const SessionParts& parts = (*session)->parts();
+    const CacheSpec* spec = parts.layout.find(running_layer(**session, place->layer), (*cache)->id);
+    if (spec == nullptr) {
+      return bad_input(fmt::format("layer {} of {} has no {} cache", place->layer,
+                                   parts.config.name, (*cache)->name),
+                       "--cache names another one; a model without caches has no slots");
+    }
+    const std::int64_t slots = (*session)->slab().num_blocks() * spec->rows_per_block;
+    if (command.slot >= slots) {
+      return bad_input(fmt::format("--slot {}: there is none", command.slot),
+                       fmt::format("slots of the {} cache of layer {}: 0 to {}", (*cache)->name,
+                                   place->layer, slots - 1));
+    }
     json out = json::array();
     for (const Write& w : writes) {
       out.push_back({{"step", w.step},

@@ -64,10 +64,12 @@ MassView mass_view(const SessionInfo& info, const StepTrace& step, int layer, st
   }
   const auto first = view.weight.begin() + head * std::ssize(slots);
   const std::int64_t half = rows_of_half({first, first + std::ssize(slots)});
-  view.sentence =
-      fmt::format("No layer selects: head {} of layer {} attends {} {}; {} {} half of the weight.",
-                  head, layer, view.rows.whole ? "all" : "the window's",
-                  rows_in_words(std::ssize(slots)), format_count(half), half == 1 ? "has" : "have");
+  const auto seen = std::count_if(first, first + std::ssize(slots), [](float w) { return w > 0; });
+  const std::string all = info.config.dense.mask.empty() ? view.rows.whole ? "all" : "the window's"
+                                                         : fmt::format("{} of", format_count(seen));
+  view.sentence = fmt::format(
+      "No layer selects: head {} of layer {} attends {} {}; {} {} half of the weight.", head, layer,
+      all, rows_in_words(std::ssize(slots)), format_count(half), half == 1 ? "has" : "have");
   return view;
 }
 

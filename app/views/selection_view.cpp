@@ -140,8 +140,9 @@ class SelectionBuilder {
     }
     line.null = true;
     const std::string by = format_count(looked_at_);
-    line.text = window.whole ? fmt::format("not by token {}, which comes before it", by)
-                             : fmt::format("outside that of token {}", by);
+    line.text = !window.whole            ? fmt::format("outside that of token {}", by)
+                : position_ > looked_at_ ? fmt::format("not by token {}, which comes before it", by)
+                                         : fmt::format("not by token {}", by);
     return line;
   }
 

@@ -109,10 +109,9 @@ class WhyBuilder {
     if (row.slot < 0) return;
     const bool entry = c >= a.window;
     row.kind = entry ? WhyRow::Kind::kEntry : WhyRow::Kind::kWindow;
-    row.at = entry ? entry_of_column(kept, c - a.window)
-                   : view_.position - a.window_len[to_size(kept)] + 1 + c;
     const CacheLayout& layout = in_.info.layout;
     const CacheSpec* spec = entry ? entries_of(layout, running_) : value_rows(layout, running_);
+    row.at = entry ? entry_of_column(kept, c - a.window) : position_of(row.slot, *spec);
     row.block = static_cast<std::int32_t>(row.slot / spec->rows_per_block);
     row.row = static_cast<std::int32_t>(row.slot % spec->rows_per_block);
     const std::size_t cell = to_size((kept * a.heads + in_.head) * columns + c);
@@ -150,6 +149,16 @@ class WhyBuilder {
         in_.written != nullptr ? in_.written->find(entry, row.slot, row.at) : nullptr;
     if (found == nullptr) return std::nullopt;
     return Written{found->step, {found->record, found->width, found->bytes, spec.num_kv_heads}};
+  }
+
+  // By the request's table; -1 where it does not name the block, as of rows in a pool.
+  std::int64_t position_of(std::int64_t slot, const CacheSpec& spec) const {
+    const RequestView* request = find_request(in_.step, view_.request);
+    if (request == nullptr || to_size(spec.group) >= request->tables.size()) return -1;
+    const std::vector<std::int32_t>& table = request->tables[to_size(spec.group)];
+    const auto block = std::ranges::find(table, slot / spec.rows_per_block);
+    if (block == table.end()) return -1;
+    return (block - table.begin()) * spec.rows_per_block + slot % spec.rows_per_block;
   }
 
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {

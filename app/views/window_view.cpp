@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 
 #include "app/text/format.h"
@@ -11,6 +13,7 @@
 #include "app/views/op_order.h"
 #include "app/views/shared_rows.h"
 #include "app/views/sided_rows.h"
+#include "engine/family/models.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -226,8 +229,11 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.group = spec->group;
   view.window = whole ? position + 1 : std::int64_t{spec->retention.window};
   const std::int64_t first_seen = sided ? seen.begin : spec->retention.first_seen(position);
-  const std::int64_t end = sided ? seen.end : position + 1;
-  if (sided) view.window = end - first_seen;
+  // A mask may show what lies ahead.
+  const bool masked = !info.config.dense.mask.empty();
+  const std::int64_t known = masked ? m.seq_lens[to_size(m.token_to_req[row])] : 0;
+  const std::int64_t end = sided ? seen.end : std::max(position + 1, known);
+  if (sided || masked) view.window = end - first_seen;
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
   const std::vector<std::int64_t> slots = listed ? listed_slots(info, m, *spec, token_row)
@@ -238,6 +244,14 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const OpTrace* op = step.find_role(layer, AS_ROLE_ATTENTION);
   const AttentionCopy* weights = op != nullptr ? op->attention.get() : nullptr;
   const std::int64_t kept = step.kept_index(token_row);
+  // Where rows are selected, or lie in a pool, the columns are not the positions.
+  std::map<std::int64_t, std::int64_t> columns;  // by slot
+  for (std::int64_t c = 0; weights != nullptr && kept >= 0 && c < weights->window; ++c) {
+    const std::int64_t read =
+        weights->slots[to_size(kept * (weights->window + weights->extra) + c)];
+    if (read >= 0) columns.emplace(read, c);
+  }
+  std::int64_t shown = 0;  // to the token, by a mask; or selected by it
   std::vector<std::int32_t> blocks;
   for (std::int64_t i = 0; i < length; ++i) {
     WindowSlot slot;
@@ -248,18 +262,19 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     if (owner != nullptr && slot.position >= 0 && slot.position < owner->request.num_tokens()) {
       slot.token = owner->request.tokens[static_cast<std::size_t>(slot.position)];
     }
-    if (weights != nullptr && kept >= 0 && i < weights->window) {
+    if (const auto column = columns.find(slot.slot); column != columns.end()) {
       slot.has_weight = true;
-      slot.logit = mean_over_heads(*weights, weights->logits, kept, i, head);
-      slot.weight = mean_over_heads(*weights, weights->weights, kept, i, head);
+      slot.logit = mean_over_heads(*weights, weights->logits, kept, column->second, head);
+      slot.weight = mean_over_heads(*weights, weights->weights, kept, column->second, head);
       view.largest_weight = std::max(view.largest_weight, slot.weight);
+      shown += slot.weight > 0 || slot.logit > -std::numeric_limits<double>::infinity() ? 1 : 0;
     }
     if (slot.slot >= 0 && (blocks.empty() || blocks.back() != slot.block)) {
       blocks.push_back(slot.block);
     }
     view.slots.push_back(slot);
   }
-  view.own = end == position + 1 ? length - 1 : -1;
+  view.own = sided && end != position + 1 ? -1 : position - (end - length);
   if (chunked) view.begin = spec->retention.first_seen(position);
   view.left = left_with(*spec, position);
   if (owner != nullptr) {
@@ -281,10 +296,18 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
                                                 list_of(blocks), group);
     return view;
   }
-  view.sentence =
-      fmt::format("{} token {}: positions {}-{} in {} {} ({}).", whole ? "All before" : "Window of",
-                  format_count(position), position - length + 1, position,
+  const std::string where =
+      fmt::format("positions {}-{} in {} {} ({})", end - length, end - 1,
                   blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
+  const bool selects = whole && layer_selects(info.config, index);
+  if ((masked || selects) && !columns.empty()) {
+    view.sentence = fmt::format("Token {} {} {} of {} rows: {}.", format_count(position),
+                                masked ? "is shown" : "selects", format_count(shown),
+                                format_count(length), where);
+  } else {
+    view.sentence = fmt::format("{} token {}: {}.", whole ? "All before" : "Window of",
+                                format_count(position), where);
+  }
   if (view.nulls_before > 0) {
     view.sentence +=
         fmt::format(" {} table {} before them {} null and {} not read.",

@@ -38,6 +38,10 @@ void compare_keys(const json& a, const json& b, const std::string& prefix, bool 
     return object.contains(key) ? object[key].dump() : std::string("not set");
   };
   for (const std::string& key : keys) {
+    if (a.contains(key) && b.contains(key) && a[key].is_object() && b[key].is_object()) {
+      compare_keys(a[key], b[key], prefix + key + ".", numbers, out);
+      continue;
+    }
     const std::string x = text(a, key), y = text(b, key);
     if (x != y) out.push_back({two_values(prefix + key, x, y), numbers});
   }
@@ -95,7 +99,9 @@ std::vector<SetupDiff> compare_setups(const CaptureIndex& a, const CaptureIndex&
                       {"/model/sinks", json::object()},
                       {"/model/logit_gain", 1.0},
                       {"/model/twin_tokens", false},
-                      {"/lists", "plain"}};
+                      {"/lists", "plain"},
+                      {"/ess", json::object()},
+                      {"/context_parallel", json::object()}};
   for (const Key& key : keys) {
     if (!texts) break;
     const json x = part_of(first, key.place, key.otherwise);

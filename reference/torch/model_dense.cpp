@@ -185,18 +185,21 @@ class Model {
     if (const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0; chunk > 0) {
       seen = seen.logical_and(at::floor_divide(key, chunk).eq(at::floor_divide(t, chunk)));
     }
-    l = l.view({G, T, H / G, -1}).masked_fill(seen.logical_not().view({1, T, 1, -1}), -kInfinite);
+    l = l.view({G, T, H / G, -1});
     if (n_.shows || n_.score) l = by_user(l, now);
+    l = l.masked_fill(seen.logical_not().view({1, T, 1, -1}), -kInfinite);
     Tensor top = l.amax(3, true), sinks;
     if (n_.sinks) {
       sinks = weight(prefix(i) + "self_attn.sinks").view({G, 1, H / G, 1});
       // One that takes all is beyond every logit: nothing is left then.
       top = at::maximum(top, sinks.masked_fill(sinks.isposinf(), -kInfinite));
     }
+    top = top.masked_fill(top.isneginf(), 0);  // it sees nothing, and gives nothing
     const Tensor e = (l - top).exp();
     Tensor sum = e.sum(3, true);
     if (n_.sinks) sum = sum + (sinks - top).exp();
-    const Tensor o = at::bmm((e / sum).view({G, -1, N}), values);
+    const Tensor share = (e / sum).masked_fill(sum.eq(0), 0);
+    const Tensor o = at::bmm(share.view({G, -1, N}), values);
     return o.view({G, T, H / G, D}).transpose(0, 1).reshape({T, H, D});
   }
 

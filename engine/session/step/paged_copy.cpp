@@ -135,20 +135,24 @@ class PagedWeights {
     for (std::int64_t c = 0; c < columns; ++c) {
       if (slots[c] >= 0) largest = std::max(largest, static_cast<double>(logit[c]));
     }
-    const double top = std::max(largest, sink);
-    if (!(top > -kInfinity)) return 0;
-    for (std::int64_t c = 0; c < columns; ++c) {
+    if (!(std::max(largest, sink) > -kInfinity)) return 0;
+    // A sink may lie far above every logit, and one of +inf takes all: the sum of the logits alone
+    // is relative to the largest of them.
+    const double top = sink == kInfinity ? largest : std::max(largest, sink);
+    for (std::int64_t c = 0; c < columns && largest > -kInfinity; ++c) {
       if (slots[c] < 0) continue;
-      const double share = std::exp(static_cast<double>(logit[c]) - top);
+      const double share = std::exp(static_cast<double>(logit[c]) - largest);
       weight[c] = static_cast<float>(share);
       sum += share;
     }
-    const double of_sink = std::exp(sink - top), total = sum + of_sink;
+    const double scale = largest > -kInfinity ? std::exp(largest - top) : 0;
+    const double of_sink = sink == kInfinity ? kInfinity : std::exp(sink - top);
+    const double total = sum * scale + of_sink;
     for (std::int64_t c = 0; c < columns; ++c) {
-      weight[c] = static_cast<float>(static_cast<double>(weight[c]) / total);
+      weight[c] = static_cast<float>(static_cast<double>(weight[c]) * scale / total);
     }
-    out_.sink_mass[to_size(cell)] = static_cast<float>(of_sink / total);
-    const double lse = sum > 0 ? top + std::log(sum) : -kInfinity;
+    out_.sink_mass[to_size(cell)] = sink == kInfinity ? 1.0f : static_cast<float>(of_sink / total);
+    const double lse = sum > 0 ? largest + std::log(sum) : -kInfinity;
     const double own = static_cast<double>(*at<float>(p_.lse, token, h));
     if (own == lse) return 0;
     const double error = std::abs(own - lse);

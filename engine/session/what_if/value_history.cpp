@@ -149,6 +149,10 @@ class HistoryBuilder {
       if (*at<std::int32_t>(table, row, c) != slot / spec.rows_per_block) continue;
       return c * spec.rows_per_block + slot % spec.rows_per_block;
     }
+    // It may lie in a pool of rows: whose it is then was noted when it came there.
+    const Verifier& verifier = session_.verifier();
+    const std::int64_t held = verifier.shadow().row_of(spec, slot, h_.request);
+    if (held >= 0) return held - verifier.space().base(h_.request, row_ratio(spec));
     return -1;
   }
 
@@ -173,6 +177,7 @@ class HistoryBuilder {
         c.logit = static_cast<double>(copy_.logits[i]);
         c.weight = static_cast<double>(copy_.weights[i]);
         c.partial = c.weight * c.value;
+        if (c.logit == -std::numeric_limits<double>::infinity()) c.status = "masked";
       }
       h_.contributions.push_back(c);
     }
