@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "app/gui/file_dialog.h"
@@ -18,6 +19,7 @@
 #include "app/wiring/plugins.h"
 #include "app/wiring/wiring.h"
 #include "engine/io/json_file.h"
+#include "engine/session/coverage.h"
 
 namespace attnscope::gui {
 namespace {
@@ -86,6 +88,18 @@ Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
   return {};
 }
 
+// What only `attnscope run` keeps: left out, not zero.
+void leave_out_unknown(nlohmann::json& report) {
+  for (const char* key : {"ref_model", "invariants", "distributions", "context_parallel"}) {
+    report.erase(key);
+  }
+  for (const char* key : {"peak_bytes", "hashing_seconds"}) report["run"].erase(key);
+  for (const char* key : {"drafted_tokens", "accepted_drafts"}) report["serving"].erase(key);
+  for (nlohmann::json& step : report["steps"]) {
+    for (const char* key : {"sampled", "drafted", "accepted", "proposed"}) step.erase(key);
+  }
+}
+
 Result<void> write_report(const Workbench& bench, const std::string& path) {
   const Snapshot* now = bench.snapshot();
   if (now == nullptr) return {};
@@ -101,6 +115,7 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
   result.decisions = now->decisions;
   result.wrong_decision = now->wrong_decision;
   std::vector<TapResult> all;
+  std::map<std::int64_t, StepCoverage> covered;
   for (const auto& step : now->steps) {
     if (!step->complete) continue;
     StepRecord record;
@@ -110,16 +125,35 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
     record.seconds = step->seconds;
     record.wall_seconds = step->wall_seconds;
     record.results = step->results;
+    record.timings = step->timings;
+    record.selective = step->selective;
+    record.pools = step->pools;
+    result.serving.hit_tokens += step->hit_tokens;
+    result.serving.preemptions += step->preemptions;
+    for (const Event& e : step->events) result.serving.hits += e.kind == EventKind::kHit ? 1 : 0;
+    if (step->cache_events) {
+      for (const CacheEvent& e : *step->cache_events) {
+        result.serving.blocks_out += e.kind == CacheEventKind::kSwapOut ? 1 : 0;
+        result.serving.blocks_in += e.kind == CacheEventKind::kSwapIn ? 1 : 0;
+      }
+    }
+    if (step->coverage) covered.emplace(step->step, *step->coverage);
     result.decode_steps += step->decode_only ? 1 : 0;
     result.engine_seconds += step->seconds;
     result.wall_seconds += step->wall_seconds;
     all.insert(all.end(), step->results.begin(), step->results.end());
     result.steps.push_back(std::move(record));
   }
+  for (const RequestView& r : now->requests) {
+    result.serving.recomputed += r.request.recomputed;
+    result.serving.aborted += r.request.state == RequestState::kAborted ? 1 : 0;
+  }
+  result.coverage = exercised(now->info->config, covered);
   result.summary = summarise(all, now->info->drift_limit);
   options.steps = static_cast<std::int64_t>(result.steps.size());
-  const nlohmann::json report = make_report(bench.setup().scenario, options, result,
-                                            run_key(bench.setup().scenario, options));
+  nlohmann::json report = make_report(bench.setup().scenario, options, result,
+                                      run_key(bench.setup().scenario, options));
+  leave_out_unknown(report);
   return write_text_file(path, json_text(report, 1) + "\n");
 }
 
