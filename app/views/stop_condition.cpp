@@ -76,11 +76,12 @@ struct EventWord {
   CacheEventKind kind;
 };
 constexpr EventWord kEventWords[] = {
-    {"admit", CacheEventKind::kAdmit},  {"finish", CacheEventKind::kFinish},
-    {"abort", CacheEventKind::kAbort},  {"preempt", CacheEventKind::kPreempt},
-    {"hit", CacheEventKind::kHit},      {"allocate", CacheEventKind::kAllocate},
-    {"touch", CacheEventKind::kTouch},  {"free", CacheEventKind::kFree},
-    {"evict", CacheEventKind::kUnhash}, {"drop", CacheEventKind::kDrop}};
+    {"admit", CacheEventKind::kAdmit},      {"finish", CacheEventKind::kFinish},
+    {"abort", CacheEventKind::kAbort},      {"preempt", CacheEventKind::kPreempt},
+    {"hit", CacheEventKind::kHit},          {"allocate", CacheEventKind::kAllocate},
+    {"touch", CacheEventKind::kTouch},      {"free", CacheEventKind::kFree},
+    {"evict", CacheEventKind::kUnhash},     {"drop", CacheEventKind::kDrop},
+    {"swap_out", CacheEventKind::kSwapOut}, {"swap_in", CacheEventKind::kSwapIn}};
 
 template <class Word, std::size_t kCount>
 int find_word(const Word (&words)[kCount], std::string_view word) {

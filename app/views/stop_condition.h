@@ -8,7 +8,8 @@
 //   nan of attn_norm                  nans > 0
 //   margin < 0.001                    of a selection: lowest selected score less best left out
 //   evict block 211                   what happened to blocks and requests: admit, finish, abort,
-//   preempt request 2                 preempt, hit, allocate, touch, free, evict, drop
+//   preempt request 2                 preempt, hit, allocate, touch, free, evict, drop,
+//                                     swap_out, swap_in
 //   null_read                         attention read a row of the null block
 //
 // Of which op is open where it is not said. Values, margins and null_read need the step's trace.

@@ -375,6 +375,20 @@ void read_serving_part(JsonObject& root, const nlohmann::json& parsed, Scenario&
   if (auto good = check_options(serving_options(scenario, layout)); !good) {
     root.fail("serving", good.error().message, good.error().hint);
   }
+  const auto asks = [&](const char* key) { return parsed.at("serving").contains(key); };
+  if (asks("prefix_caching") && scenario.serving.kv.caching &&
+      !serving_options(scenario, layout).kv.caching) {
+    root.fail("serving.prefix_caching",
+              fmt::format("{} has no prefixes to find: it sees ahead, or "
+                          "keeps no rows",
+                          scenario.model.name),
+              "set it to false, or leave it out");
+  }
+  if (scenario.serving.drafts.tokens > 0 && layout.groups.empty()) {
+    root.fail("serving.draft_tokens",
+              fmt::format("{} decodes nothing: there is nothing to draft", scenario.model.name),
+              "leave it out");
+  }
   if (scenario.serving.swap_blocks > 0 && scenario.ess.ratio > 0) {
     root.fail("serving.preemption", "\"swap\" beside \"ess\": both move rows to host memory",
               "give one of them");

@@ -1,0 +1,23 @@
+// What an option's number has to be. CLI::Range lets NaN through: it is below nothing.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <string>
+
+namespace attnscope {
+
+// A finite number from `least` to `most`.
+inline CLI::Validator number_between(double least, double most) {
+  const auto check = [least, most](const std::string& text) {
+    double value = 0;
+    const bool good = CLI::detail::lexical_cast(text, value) && std::isfinite(value) &&
+                      value >= least && value <= most;
+    return good ? std::string() : fmt::format("Value {} not in range [{} - {}]", text, least, most);
+  };
+  return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", least, most));
+}
+
+}  // namespace attnscope
