@@ -1,6 +1,8 @@
 // Quantised rows of K and V caches inside kernels (paged_params.h): what a head is stored as, what
-// codes are read as, one by one or sixteen at once as bf16, which holds every code exactly.
+// codes are read as, one by one or in pairs as f16.
 #pragma once
+
+#include <cuda_fp16.h>
 
 #include "kernels/cpu/kv_codes.h"
 #include "kernels/cuda/codec.cuh"
@@ -131,54 +133,47 @@ __device__ inline void put_codes(const cpu::KvCodes& c, std::int64_t slot, std::
   }
 }
 
-// Four int8 codes less their zero point, a whole number: exact. A byte in the low bits of 2^23 is
-// that number more.
-__device__ __forceinline__ void widen_int8x4(std::uint32_t codes, float zero, std::uint32_t* low,
-                                             std::uint32_t* high) {
-  const std::uint32_t biased = codes ^ 0x80808080u;
-  const float less = 8388608.0f + 128.0f + zero;
-  float x[4];
-#pragma unroll
-  for (unsigned i = 0; i < 4; ++i) {
-    x[i] = __uint_as_float(__byte_perm(biased, 0x4b000000u, 0x7440u + i)) - less;
-  }
-  *low = as_bits(__floats2bfloat162_rn(x[0], x[1]));
-  *high = as_bits(__floats2bfloat162_rn(x[2], x[3]));
+// ---- codes as pairs of f16, which hold every one exactly, int8 less its zero point too
+
+__device__ __forceinline__ __half2 as_half2(std::uint32_t bits) {
+  __half2 value;
+  *reinterpret_cast<std::uint32_t*>(&value) = bits;
+  return value;
+}
+__device__ __forceinline__ std::uint32_t as_bits(__half2 value) {
+  return *reinterpret_cast<const std::uint32_t*>(&value);
 }
 
-// Four e5m2 codes: their seven bits lie in a bf16 as they are, 2^-112 of their value; but for
-// infinities and NaN.
-__device__ __forceinline__ void widen_e5m2x4(std::uint32_t codes, std::uint32_t* low,
-                                             std::uint32_t* high) {
-  if ((((codes & 0x7f7f7f7fu) + 0x04040404u) & 0x80808080u) != 0u) {
-    float x[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = e5m2_to_float(codes >> (8 * i) & 0xffu);
-    *low = as_bits(__floats2bfloat162_rn(x[0], x[1]));
-    *high = as_bits(__floats2bfloat162_rn(x[2], x[3]));
-    return;
-  }
-  const std::uint32_t a = __byte_perm(codes, 0, 0x1404), b = __byte_perm(codes, 0, 0x3424);
-  const __nv_bfloat162 factor = as_bf162(0x77807780u);  // 2^112
-  *low = as_bits(__hmul2(as_bf162((a & 0x80008000u) | ((a & 0x7f007f00u) >> 3)), factor));
-  *high = as_bits(__hmul2(as_bf162((b & 0x80008000u) | ((b & 0x7f007f00u) >> 3)), factor));
+// What is taken off int8 codes of two zero points: they lie as bytes in the low bits of 1024.
+__device__ __forceinline__ __half2 zeros_of(float low, float high) {
+  return __floats2half2_rn(1024.0f + 128.0f + low, 1024.0f + 128.0f + high);
 }
 
-// Sixteen codes as bf16, before their scale.
-__device__ __forceinline__ void widen_codes(std::int32_t kind, const uint4& codes, float zero,
-                                            uint4* low, uint4* high) {
-  if (kind == AS_CODE_E4M3) return decode_e4m3x16(codes, 127u, low, high);
-  if (kind == AS_CODE_E5M2) {
-    widen_e5m2x4(codes.x, &low->x, &low->y);
-    widen_e5m2x4(codes.y, &low->z, &low->w);
-    widen_e5m2x4(codes.z, &high->x, &high->y);
-    widen_e5m2x4(codes.w, &high->z, &high->w);
-    return;
+// The two codes in the low or the high half of a word.
+template <int kind, bool high>
+__device__ __forceinline__ std::uint32_t code_pair(std::uint32_t word, __half2 zeros) {
+  if constexpr (kind == AS_CODE_E5M2) {  // the upper bytes of f16
+    return __byte_perm(word, 0, high ? 0x3424 : 0x1404);
+  } else if constexpr (kind == AS_CODE_I8) {
+    const std::uint32_t biased = word ^ 0x80808080u;
+    const std::uint32_t pair = __byte_perm(biased, 0x64646464u, high ? 0x4342 : 0x4140);
+    return as_bits(__hsub2(as_half2(pair), zeros));
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    std::uint32_t pair;
+    const auto codes = static_cast<unsigned short>(high ? word >> 16 : word);
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(codes));
+    return pair;
+#else
+    // Seven bits a place lower are 2^-8 of their value; but for NaN.
+    const std::uint32_t wide = __byte_perm(word, 0, high ? 0x3424 : 0x1404);
+    const std::uint32_t moved = (wide & 0x80008000u) | ((wide & 0x7f007f00u) >> 1);
+    std::uint32_t pair = as_bits(__hmul2(as_half2(moved), as_half2(0x5c005c00u)));
+    if ((wide & 0x7f00u) == 0x7f00u) pair |= 0x7e00u;
+    if ((wide & 0x7f000000u) == 0x7f000000u) pair |= 0x7e000000u;
+    return pair;
+#endif
   }
-  widen_int8x4(codes.x, zero, &low->x, &low->y);
-  widen_int8x4(codes.y, zero, &low->z, &low->w);
-  widen_int8x4(codes.z, zero, &high->x, &high->y);
-  widen_int8x4(codes.w, zero, &high->z, &high->w);
 }
 
 }  // namespace attnscope::cuda

@@ -220,7 +220,13 @@ bool codes_on_tensor_cores(const as_paged_attention_params& p, const Numbers& n)
   const auto addresses = reinterpret_cast<std::uintptr_t>(k.base) |
                          reinterpret_cast<std::uintptr_t>(v.base) |
                          reinterpret_cast<std::uintptr_t>(p.q.data);
-  return k.code != AS_CODE_NONE && v.code != AS_CODE_NONE && apart % 16 == 0 &&
+  // A scale and its zero point are copied at once.
+  const auto scales_fit = [](const cpu::KvCodes& c) {
+    return !c.zero || (c.scales | c.scale_row | c.scale_head) % 8 == 0;
+  };
+  if (!scales_fit(k) || !scales_fit(v)) return false;
+  const I64 most = std::max(p.k_cache.data.shape[0] * k.page, p.v_cache.data.shape[0] * v.page);
+  return k.code != AS_CODE_NONE && v.code != AS_CODE_NONE && apart % 16 == 0 && most < kMostCodes &&
          (p.q.stride[0] | p.q.stride[1]) % 8 == 0 && addresses % 16 == 0 &&
          std::max(p.q.shape[2], p.o.shape[2]) <= 256;
 }
@@ -239,10 +245,10 @@ bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
 }
 
 // As many parts as fill the GPU, of a size that is worth it: by shapes alone.
-I64 splits_of(const as_paged_attention_params& p, const Gpu& gpu) {
+I64 splits_of(const as_paged_attention_params& p, const Numbers& n, const Gpu& gpu) {
   if (p.num_splits > 0) return std::min<I64>(p.num_splits, kMaxSplits);
-  const I64 kv_heads = as_cache_heads(&p.k_cache), group = p.q.shape[1] / kv_heads;
-  const I64 blocks = p.q.shape[0] * kv_heads * ((group + kHeadsOfStep - 1) / kHeadsOfStep);
+  const I64 heads = n.k_codes.code != AS_CODE_NONE ? kHeadsOfCodes : kHeadsOfStep;
+  const I64 blocks = p.q.shape[0] * as_cache_heads(&p.k_cache) * ((n.group + heads - 1) / heads);
   if (blocks == 0 || p.k_cache.addressing != AS_PAGED) return 1;
   I64 rows = p.table.shape[1] * p.k_cache.rows_per_block;
   if (p.window > 0) rows = std::min<I64>(rows, p.window);
@@ -269,7 +275,7 @@ Choice choose(const as_paged_attention_params& p, const Gpu& gpu) {
   c.n.group = p.q.shape[1] / as_cache_heads(&p.k_cache);
   c.n.paged = p.k_cache.addressing == AS_PAGED;
   c.steps = on_tensor_cores(p, c.n);
-  c.n.splits = splits_of(p, gpu);
+  c.n.splits = splits_of(p, c.n, gpu);
   return c;
 }
 
@@ -314,7 +320,7 @@ std::size_t parts_bytes(const as_paged_attention_params& p, const Numbers& n) {
 // not where results are to be exact.
 int take_steps(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
   auto* parts = reinterpret_cast<float*>(launch.workspace);
-  if (n.k_codes.code != AS_CODE_NONE) return decode(p, n, parts, {}, p.q.shape[0], launch);
+  if (n.k_codes.code != AS_CODE_NONE) return decode_codes(p, n, parts, launch);
   const bool chunks = p.q.shape[0] > p.table.shape[0];
   const I64 most = launch.gpu.exact ? 0 : prefill_tokens(p, n, launch.gpu);
   const I64 tokens = chunks ? most : std::min<I64>(most, 1);

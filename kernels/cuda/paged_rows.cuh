@@ -119,13 +119,18 @@ struct Others {
   }
 };
 
-// Kernels on tensor cores: rows of bf16, or both caches of codes, whose heads are chunks of 16
-// bytes.
+// Kernels on tensor cores, of heads that are chunks of 16 bytes.
 //
-// Any tokens; a block a token, a KV head and a split; of all tokens, or of others in about `blocks`
-// blocks.
+// Any tokens over rows of bf16; a block a token, a KV head and a split; of all tokens, or of others
+// in about `blocks` blocks.
 int decode(const as_paged_attention_params& p, const Numbers& n, float* parts, const Others& others,
            I64 blocks, const Launch& launch);
+
+// All tokens over rows of codes, both caches of less than kMostCodes bytes; a block likewise, of so
+// many heads.
+constexpr I64 kHeadsOfCodes = 8, kMostCodes = I64{15} << 32;
+int decode_codes(const as_paged_attention_params& p, const Numbers& n, float* parts,
+                 const Launch& launch);
 
 // Rows of bf16 alone: a block for a tile of so many tokens, at most prefill_tokens(), and a KV
 // head, where all of them are of one request and follow each other in it; the tokens of other tiles

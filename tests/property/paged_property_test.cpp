@@ -443,7 +443,7 @@ constexpr std::int32_t kCodedRecords[] = {AS_RECORD_FP8_TENSOR,     AS_RECORD_FP
 }  // namespace
 
 // Rows of codes: every record in both placements, over pages, splits, prompts, windows; one cache
-// of codes beside one of numbers.
+// of codes beside one of numbers, or of other codes.
 std::vector<PagedCase> coded_cases() {
   std::vector<PagedCase> cases;
   for (const std::int32_t record : kCodedRecords) {
@@ -458,6 +458,18 @@ std::vector<PagedCase> coded_cases() {
       cases.back().record_v = AS_RECORD_BF16;
       cases.push_back({name + "_behind_f16", {70, 40}, 3, 4, 2, 64, 64, 16, AS_RECORD_F16});
       cases.back().record_v = placed;
+    }
+  }
+  // Many heads of a KV head, slopes, keys and values of different codes.
+  for (const std::int32_t record : kCodedRecords) {
+    const std::string name = as_row_format_of(record)->name;
+    cases.push_back({name + "_many_heads", {100, 40}, 1, 21, 1, 64, 64, 16, record});
+    cases.push_back({name + "_alibi", {90, 300}, 2, 8, 2, 128, 128, 16, record});
+    cases.back().alibi = 0.7f;
+    for (const std::int32_t record_v : {AS_RECORD_E5M2_TENSOR, AS_RECORD_INT8_TOKEN_HEAD}) {
+      const std::string behind = as_row_format_of(record_v)->name;
+      cases.push_back({name + "_before_" + behind, {150, 17}, 2, 4, 2, 96, 128, 16, record});
+      cases.back().record_v = record_v;
     }
   }
   for (PagedCase& c : cases) c.gap = 32;
