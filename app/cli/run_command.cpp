@@ -8,6 +8,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/progress_bar.h"
+#include "app/cli/writable.h"
 #include "app/reports/chrome_trace.h"
 #include "app/reports/report.h"
 #include "app/text/interrupt.h"
@@ -21,31 +22,6 @@ namespace {
 
 // For known mistakes to be tried on the first wrong call.
 constexpr double kExplainSeconds = 20;
-
-// Says at once, before any work, that what an option names could not be written.
-Result<void> check_writable(const char* option, const std::string& path) {
-  if (path.empty()) return {};
-  const std::filesystem::path file(path);
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error)) {
-    return bad_input(fmt::format("{} {}: is a folder", option, path), "name a file");
-  }
-  if (std::filesystem::exists(file, error) && access(path.c_str(), W_OK) != 0) {
-    return bad_input(fmt::format("{} {}: the file is not writable", option, path),
-                     "name another file, or make it writable");
-  }
-  std::filesystem::path folder = file.parent_path();
-  if (folder.empty()) folder = ".";
-  if (!std::filesystem::is_directory(folder, error)) {
-    return bad_input(fmt::format("{} {}: folder {} does not exist", option, path, folder.string()),
-                     "create it, or name another file");
-  }
-  if (access(folder.c_str(), W_OK) != 0) {
-    return bad_input(fmt::format("{} {}: folder {} is not writable", option, path, folder.string()),
-                     "name a file in a writable folder");
-  }
-  return {};
-}
 
 // The report kept at `path` when it belongs to the same run; null otherwise.
 nlohmann::json kept_report(const std::string& path, const std::string& key) {

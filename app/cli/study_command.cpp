@@ -4,6 +4,7 @@
 #include <string>
 
 #include "app/cli/model_options.h"
+#include "app/cli/writable.h"
 #include "app/reports/cache_study.h"
 #include "app/text/say.h"
 #include "engine/io/json_file.h"
@@ -26,6 +27,8 @@ Result<void> save(const std::string& path, const std::string& text) {
 Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& choice) {
   const auto scenario = load_scenario(c.scenario, choice);
   if (!scenario) return scenario.error();
+  if (auto ok = check_writable("--csv", c.csv); !ok) return ok.error();
+  if (auto ok = check_writable("--svg", c.svg); !ok) return ok.error();
   cpu::ThreadPool pool(c.threads);
   const auto study = study_cache_formats(*scenario, c.options, pool.handle());
   if (!study) return study.error();

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "engine/family/context_check.h"
+#include "engine/family/dense/dense.h"
 #include "engine/family/family.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
@@ -491,6 +492,12 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   }
   if (!choice.layers.empty() && (*parsed)["model"].is_object()) {
     (*parsed)["model"]["layers"] = choice.layers;
+  }
+  if (!choice.cache_dtype.empty()) {
+    if (const auto record = dense_cache_record(choice.cache_dtype); !record) {
+      const Error& wrong = record.error();
+      return bad_input(fmt::format("--cache-dtype: {}", wrong.message), wrong.hint);
+    }
   }
   if (!choice.cache_dtype.empty() && (*parsed)["model"].is_object()) {
     (*parsed)["model"]["cache_dtype"] = choice.cache_dtype;
