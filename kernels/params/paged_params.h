@@ -8,16 +8,21 @@
  * K and V are caches of their own, with G heads in data.reserved: width G*D and G*V. Their records,
  * [rows][heads] or [heads][rows] in a page, may be different ones. What a record stores of the
  * numbers x of a row and head (the bf16 row before quantisation), every operation in fp32 and
- * rounded once to nearest, ties to even: bf16              x f16               x, beyond 65504
- * infinite fp8_, e5m2_tensor code(x / s), s = scale[0], beside the cache (k_scale, v_scale): f32
- * [1] fp8_, e5m2_head   code(x / s), s = scale[g]: f32 [G] fp8_, e5m2_token_head  the same with s =
- * max(max|x| / M, 2^-126), behind the row's codes; M 448 of e4m3, 57344 of e5m2 int8_token_head
- * with h = max(0, max x), l = min(0, min x): s = max(h / 255 - l / 255, 2^-126), z = -128 - rint(l
- * / s), clamp(rint(x / s) + z, -128, 127); s and z, as fp32, behind the row's codes Codes saturate:
- * e4m3fn has no infinities, and what is beyond 448, infinities too, becomes 448 of its sign; e5m2
- * likewise 57344. NaN is 0x7f. Where s is computed, a head with a NaN or an infinity has s NaN
- * (0x7fc00000), z 0 and codes 0. A value is read as code * s, of int8 as (code - z) * s. Scales
- * beside a cache are finite and above 0; other records have none there. */
+ * rounded once to nearest, ties to even:
+ *   - bf16: x
+ *   - f16: x, beyond 65504 infinite
+ *   - fp8_, e5m2_tensor: code(x / s), s = scale[0], beside the cache (k_scale, v_scale): f32 [1]
+ *   - fp8_, e5m2_head: code(x / s), s = scale[g]: f32 [G]
+ *   - fp8_, e5m2_token_head: code(x / s), s = max(max|x| / M, 2^-126), as fp32 behind the row's
+ *     codes; M is 448 of e4m3, 57344 of e5m2
+ *   - int8_token_head: clamp(rint(x / s) + z, -128, 127) with h = max(0, max x), l = min(0, min x),
+ *     s = max(h / 255 - l / 255, 2^-126), z = -128 - rint(l / s); s and z, as fp32, behind the
+ *     row's codes
+ *
+ * Codes saturate: e4m3fn has no infinities, and what is beyond 448, infinities too, becomes 448 of
+ * its sign; e5m2 likewise 57344. NaN is 0x7f. Where s is computed, a head with a NaN or an infinity
+ * has s NaN (0x7fc00000), z 0 and codes 0. A value is read as code * s, of int8 as (code - z) * s.
+ * Scales beside a cache are finite and above 0; other records have none there. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 
@@ -103,11 +108,12 @@ typedef struct as_local_batch_params {
 } as_local_batch_params;
 
 /* position_bias of attention, as T5 has it: a learned number a head for N buckets of distances. Of
- * d = key - query, with n = N and a = max(-d, 0) where attention is causal, else n = N / 2, a =
- * |d|, and keys behind the query in the second half of the buckets (n added where d > 0); e = n /
- * 2: bucket = a                                                              for a < e min(n - 1, e
- * + floor((n - e) ln(a / e) / ln(M / e)))           else e < M; N is even, at least 4, where
- * attention is not causal, else at least 2. */
+ * d = key - query:
+ *   - n and a: where attention is causal n = N and a = max(-d, 0); else n = N / 2 and a = |d|, and
+ *     keys behind the query, d > 0, have the second half of the buckets (n added)
+ *   - bucket, with e = n / 2: a where a < e; else
+ *     min(n - 1, e + floor((n - e) ln(a / e) / ln(M / e)))
+ *   - e < M; N is even, at least 4, where attention is not causal, else at least 2. */
 static inline int as_bias_buckets_fit(int64_t buckets, int32_t distance, int32_t causal) {
   const int64_t side = causal != 0 ? buckets : buckets / 2;
   return side >= 2 && (causal != 0 || buckets % 2 == 0) && distance > side / 2;
