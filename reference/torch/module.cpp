@@ -8,6 +8,7 @@
 #include "reference/torch/model_dense.h"
 #include "reference/torch/model_mla.h"
 #include "reference/torch/paged_sdpa.h"
+#include "reference/torch/trainer.h"
 
 namespace attnscope::reference {
 
@@ -48,6 +49,7 @@ TorchModule make_module() {
       .make_model = make_torch_model,
       .make_dense_model = make_torch_dense_model,
       .make_mla_model = make_torch_mla_model,
+      .make_trainer = make_torch_trainer,
       .paged_sdpa = torch_paged_sdpa,
   };
 #define AS_ENTRY(id, number, params, function)                               \

@@ -15,10 +15,11 @@
 #include "reference/model_dense.h"
 #include "reference/model_mla.h"
 #include "reference/ops.h"
+#include "reference/trainer.h"
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 9;
+inline constexpr std::uint32_t kTorchModuleVersion = 10;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What was thrown inside.
@@ -54,6 +55,10 @@ struct TorchModule {
   Result<std::unique_ptr<ModelReference>> (*make_mla_model)(const MlaNumbers& numbers,
                                                             const TensorSource& source,
                                                             std::shared_ptr<const void> owner);
+  // See Trainer::make.
+  Result<std::unique_ptr<Trainer>> (*make_trainer)(const MlaNumbers& numbers,
+                                                   const TensorSource& source,
+                                                   const TrainOptions& options);
   // See paged_sdpa.h.
   bool (*paged_sdpa)(const as_paged_attention_params* params, bool fp32, TorchFailure* failure);
 };
