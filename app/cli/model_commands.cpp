@@ -19,6 +19,7 @@
 #include "engine/config/scenario.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
+#include "engine/family/preset_name.h"
 #include "engine/io/shell_word.h"
 #include "engine/model/memory.h"
 #include "kernels/cpu/thread_pool.h"
@@ -100,14 +101,15 @@ struct ExportSource {
 
 Result<ExportSource> export_source(const ModelCommand& c) {
   ExportSource source;
-  const auto presets = preset_names();
-  const bool is_preset = std::find(presets.begin(), presets.end(), c.model) != presets.end();
+  const bool is_preset = is_preset_name(c.model);
   const bool is_config = c.model.ends_with("config.json") || is_checkpoint_folder(c.model);
   if (is_preset || is_config) {
     auto config = find_model(c.model, c.layers, "");
     if (!config) return config.error();
     source.config = std::move(*config);
     if (!is_preset && is_checkpoint_folder(c.model)) source.checkpoint = c.model;
+    if (is_preset && !trained_base(c.model).empty())
+      source.checkpoint = *trained_checkpoint(c.model);
   } else {
     ModelChoice choice;
     choice.layers = c.layers;

@@ -16,6 +16,7 @@
 #include "engine/family/family.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
+#include "engine/family/preset_name.h"
 #include "engine/family/tensor_parallel.h"
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
@@ -137,6 +138,9 @@ void read_model(JsonObject& root, Scenario& scenario) {
   Result<ModelConfig> config = Error{};
   if (has_preset) {
     config = preset(preset_name);
+    if (config && !trained_base(preset_name).empty()) {
+      scenario.checkpoint = *trained_checkpoint(preset_name);
+    }
   } else {
     Result<std::string> path = find_scenario_file(config_name, scenario.path);
     config = path ? read_hf_config(*path) : Result<ModelConfig>(path.error());
@@ -478,13 +482,12 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
     const nlohmann::json* own = parsed->contains("model") ? &parsed->at("model") : nullptr;
     if (own != nullptr && own->is_object() && own->contains("seed"))
       model["seed"] = own->at("seed");
-    const auto presets = preset_names();
-    if (std::find(presets.begin(), presets.end(), choice.model) != presets.end()) {
+    if (is_preset_name(choice.model)) {
       model["preset"] = choice.model;
     } else if (!fs::exists(choice.model, code)) {
-      return bad_input(
-          fmt::format("--model {}: there is no such folder or file", choice.model),
-          fmt::format("name a checkpoint's folder, a config.json or one of {}", join(presets)));
+      return bad_input(fmt::format("--model {}: there is no such folder or file", choice.model),
+                       fmt::format("name a checkpoint's folder, a config.json or one of {}",
+                                   join(preset_names())));
     } else {
       model["config"] = fs::absolute(choice.model, code).lexically_normal().string();
     }

@@ -10,9 +10,11 @@
 
 #include "engine/family/dense/dense.h"
 #include "engine/family/family.h"
+#include "engine/family/preset_name.h"
 #include "engine/family/rank_split.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/trained_models.h"
 #include "engine/model/profile_switches.h"
 
 namespace attnscope {
@@ -82,6 +84,13 @@ std::vector<std::string> preset_names() {
 }
 
 Result<ModelConfig> preset(std::string_view name, const std::vector<int>& layers) {
+  if (!trained_base(name).empty() && is_preset_name(name)) {
+    const auto folder = trained_checkpoint(name);
+    if (!folder) return folder.error();
+    auto config = read_hf_config(*folder, layers);
+    if (config) config->name = name;
+    return config;
+  }
   for (const Family* family : families()) {
     for (const FamilyPreset& p : family->presets()) {
       if (name != p.name) continue;
