@@ -21,6 +21,7 @@
 #include "app/cli/model_options.h"
 #include "app/cli/number_check.h"
 #include "app/cli/study_command.h"
+#include "app/cli/train_command.h"
 #include "app/text/say.h"
 #include "app/wiring/command_end.h"
 #include "app/wiring/plugins.h"
@@ -483,6 +484,7 @@ int run_words(const std::vector<std::string>& arguments) {
   add_backends_command(app, action);
   add_mask_command(app, action);
   add_study_command(app, action);
+  add_train_command(app, action);
   add_ess_command(app, action);
   add_bench_command(app, action);
   PluginChoice plugin_choice;
