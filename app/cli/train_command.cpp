@@ -75,7 +75,7 @@ Result<as_status> train_command(const TrainCommand& c) {
     say("{}: trained already; --restart trains it again\n", run.checkpoint());
     return AS_OK;
   }
-  say("{} of {}, seed {}: {} steps of {} sequences of {} bytes; {} bytes of text, {} held out; "
+  say("{} of {}, seed {}: {} steps of {} x {} bytes; {} bytes of text, {} held out; "
       "state in {}\n",
       plan.what, plan.model, plan.seed, run.steps_in_all(), plan.sequences, plan.length,
       run.text().learnt_bytes(), run.text().held_bytes(), plan.folder);
