@@ -247,14 +247,21 @@ void DataTable::draw_headers() {
 }
 
 void DataTable::draw_cell(const TableColumn& column, const TableCell& cell) const {
+  bool shortened = false;
   if (column.numeric) {
     number_text(cell.text, 0, cell.colour);
   } else {
     if (cell.colour != 0) ImGui::PushStyleColor(ImGuiCol_Text, cell.colour);
-    ImGui::TextUnformatted(cell.text.c_str());
+    // Of one word the ends are kept, of a sentence the beginning.
+    const bool name = cell.text.find(' ') == std::string::npos;
+    const float room = ImGui::GetContentRegionAvail().x;
+    const float wide = name ? ImGui::CalcTextSize(cell.text.c_str()).x : 0;
+    ImGui::TextUnformatted(wide > room ? middle_cut(cell.text, room).c_str() : cell.text.c_str());
     if (cell.colour != 0) ImGui::PopStyleColor();
+    shortened = wide > room;
   }
-  const bool cut = ImGui::GetItemRectMax().x > ImGui::GetWindowDrawList()->GetClipRectMax().x;
+  const bool cut =
+      shortened || ImGui::GetItemRectMax().x > ImGui::GetWindowDrawList()->GetClipRectMax().x;
   const bool more = !cell.exact.empty() && cell.exact != cell.text;
   if ((cut || more) && ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) {
     tooltip(exact_text(cell));
@@ -280,6 +287,7 @@ std::optional<std::int64_t> DataTable::draw_rows(std::int64_t selected_key) {
                   ImGuiSelectableFlags_SpanAllColumns | ImGuiSelectableFlags_AllowOverlap)) {
             clicked = keys_[r];
           }
+          if (picked_for_menu()) clicked = keys_[r];
           ImGui::SameLine(0, 0);
           first = false;
         }

@@ -4,7 +4,11 @@
 #include <imgui.h>
 #include <imgui_internal.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
@@ -75,6 +79,32 @@ std::string shown_source(const Workbench& bench) {
   if (bench.capture() != nullptr) return bench.capture()->path();
   const Scenario& scenario = bench.setup().scenario;
   return scenario.path.empty() || is_shipped(scenario.path) ? scenario.name : scenario.path;
+}
+
+// Kinds of numbers that a panel shows (NumberWords::id).
+struct PanelNumbers {
+  std::string_view panel;
+  std::vector<const char*> numbers;
+};
+const std::vector<const char*>& numbers_of(const Panel& panel) {
+  static const std::vector<PanelNumbers> kPanels = {
+      {"tensor", {"element"}},
+      {"error", {"budget", "error", "element"}},
+      {"sink", {"sink", "lse"}},
+      {"top_k", {"margin", "threshold"}},
+      {"bytes", {"slot", "owner"}},
+      {"window", {"slot", "owner"}},
+      {"block_tables", {"owner"}},
+      {"pool", {"owner"}},
+      {"cache", {"owner"}},
+      {"pipeline", {"time", "budget", "error"}},
+      {"time", {"time"}},
+      {"timeline", {"time", "budget", "error"}},
+      {"selection", {"slot", "owner", "element"}},
+  };
+  static const std::vector<const char*> kNone;
+  const auto found = std::ranges::find(kPanels, panel.id(), &PanelNumbers::panel);
+  return found == kPanels.end() ? kNone : found->numbers;
 }
 
 // The lanes that the command line has to name.
@@ -161,6 +191,10 @@ void Shell::draw_panel_menu(Panel& panel) {
     command_menu_item(ui_, id);
   }
   ImGui::Separator();
+  for (const char* number : numbers_of(panel)) {
+    command_menu_item(ui_, std::string("history.") + number);
+  }
+  if (!numbers_of(panel).empty()) ImGui::Separator();
   if (drawn_table(window_name(panel).c_str()) != nullptr) {
     if (ImGui::MenuItem("Save table as CSV")) ui_.run(fmt::format("panel.table={}", panel.id()));
   }

@@ -61,7 +61,7 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
   b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool"});
   b.dock(left, {"block_tables", "scenario"});
-  b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events", "notes"});
+  b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events", "notes", "history"});
   b.dock(right, {"error", "backends"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
   b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage", "plan", "index_keys"});
@@ -77,8 +77,9 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool", "row_pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
-  b.dock(split(rest, ImGuiDir_Right, 0.42f), {"error", "sink", "selection", "why", "coverage",
-                                              "events", "notes", "plan", "index_keys", "backends"});
+  b.dock(split(rest, ImGuiDir_Right, 0.42f),
+         {"error", "sink", "selection", "why", "coverage", "events", "notes", "history", "plan",
+          "index_keys", "backends"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes"});
 }
 
@@ -94,18 +95,18 @@ void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
     return build_small(
         b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
-         "notes", "plan", "row_pool", "index_keys", "backends"});
+         "notes", "history", "plan", "row_pool", "index_keys", "backends"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
   build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
               {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage",
-               "events", "notes", "plan", "row_pool", "index_keys", "backends"});
+               "events", "notes", "history", "plan", "row_pool", "index_keys", "backends"});
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.46f);
-  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "cache", "events", "notes"});
+  b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "cache", "events", "notes", "history"});
   b.dock(rest, {"block_tables"});
   ImGuiID below = split(right, ImGuiDir_Down, 0.5f);
   b.dock(split(below, ImGuiDir_Right, 0.5f), {"selection"});
@@ -128,14 +129,14 @@ void build_error(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.42f);
   b.dock(left, {"error", "coverage"});
-  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"selection", "why", "bytes", "events"});
+  b.dock(split(rest, ImGuiDir_Down, 0.38f), {"selection", "why", "bytes", "events", "history"});
   b.dock(rest, {"tensor"});
 }
 
 void build_error_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline", "pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Left, 0.46f), {"error", "coverage"});
-  b.dock(rest, {"tensor", "bytes", "selection", "events", "notes"});
+  b.dock(rest, {"tensor", "bytes", "selection", "events", "notes", "history"});
 }
 
 // What a build no longer gives, beside what a scenario can be run with to find out why.
@@ -149,7 +150,8 @@ void build_compare(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(206);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
-  b.dock(split(rest, ImGuiDir_Right, 0.36f), {"tensor", "error", "selection", "events", "notes"});
+  b.dock(split(rest, ImGuiDir_Right, 0.36f),
+         {"tensor", "error", "selection", "events", "notes", "history"});
   b.dock(rest, {"compare"});
 }
 
@@ -206,7 +208,7 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
           : build_selection(builder, dockspace, size);
   } else if (id == "error") {
     small ? build_small(builder, dockspace, {"error", "timeline", "pipeline", "time", "coverage"},
-                        {"tensor", "selection", "bytes", "events"})
+                        {"tensor", "selection", "bytes", "events", "history"})
     : room == Room::kCompact ? build_error_compact(builder, dockspace, size)
                              : build_error(builder, dockspace, size);
   } else if (id == "review") {

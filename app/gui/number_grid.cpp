@@ -101,7 +101,8 @@ HeatMapEvents NumberGrid::draw(const char* id, const HeatMapData& data, ImVec2 s
     if (events.hovered) {
       const ImVec2 a = corner(events.row, events.column);
       draw_hovered(list, a, {a.x + wide, a.y + line});
-      events.clicked = ImGui::IsMouseClicked(ImGuiMouseButton_Left);
+      events.clicked = ImGui::IsMouseClicked(ImGuiMouseButton_Left) ||
+                       ImGui::IsMouseClicked(ImGuiMouseButton_Right);
     }
   }
   list->PopClipRect();

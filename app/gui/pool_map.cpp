@@ -227,7 +227,7 @@ PoolMapEvents PoolMap::draw(const char* id, const PoolMapData& data, ImVec2 size
       cell(f, block, min, max);
       draw_hovered(list, min, max);
       events.hovered = block;
-      events.clicked = ImGui::IsItemDeactivated() && !panned_;
+      events.clicked = (ImGui::IsItemDeactivated() && !panned_) || picked_for_menu();
       events.double_clicked = ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left);
     } else if (ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) {
       zoom_ = 1;

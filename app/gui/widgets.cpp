@@ -125,6 +125,27 @@ void text_cut(ImDrawList* list, ImVec2 at, float width, ImU32 colour, const std:
   ImGui::PopStyleColor();
 }
 
+std::string middle_cut(const std::string& text, float width) {
+  const auto wide = [](const std::string& s) { return ImGui::CalcTextSize(s.c_str()).x; };
+  if (wide(text) <= width) return text;
+  const auto is_start = [&](std::size_t i) {  // of a letter of UTF-8
+    return i >= text.size() || (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+  };
+  for (std::size_t kept = text.size() - 1; kept > 1; --kept) {
+    std::size_t head = (kept + 1) / 2, tail = text.size() - kept / 2;
+    while (!is_start(head)) --head;
+    while (!is_start(tail)) ++tail;
+    std::string cut = text.substr(0, head) + ".." + text.substr(tail);
+    if (wide(cut) <= width) return cut;
+  }
+  return "..";
+}
+
+void text_cut_middle(ImDrawList* list, ImVec2 at, float width, ImU32 colour,
+                     const std::string& text) {
+  if (width > 0) list->AddText(at, colour, middle_cut(text, width).c_str());
+}
+
 void paragraph(std::string_view text, Verdict verdict) {
   glyph_before(verdict);
   ImGui::PushTextWrapPos(0);
@@ -177,6 +198,10 @@ bool command_button(Ui& ui, std::string_view id, const char* label) {
   const bool pressed = button_for(ui, *command, label != nullptr ? label : command->title);
   if (pressed) ui.run(std::string(id));
   return pressed;
+}
+
+bool picked_for_menu() {
+  return ImGui::IsMouseClicked(ImGuiMouseButton_Right) && ImGui::IsItemHovered();
 }
 
 void command_menu_item(Ui& ui, std::string_view id) {

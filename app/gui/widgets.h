@@ -34,8 +34,15 @@ void verdict_chip(Verdict verdict);
 // A button that runs a command: icon or title, shortcut and help in the tooltip, greyed when
 // disabled (the tooltip then says why).
 bool command_button(Ui& ui, std::string_view id, const char* label = nullptr);
+// The last item is what the menu of its panel, which a right click opens, will speak of.
+bool picked_for_menu();
 // At a place of a draw list, cut with an ellipsis where it is wider.
 void text_cut(ImDrawList* list, ImVec2 at, float width, ImU32 colour, const std::string& text);
+// The same cut in the middle: the ends of a name tell more than what is between them.
+void text_cut_middle(ImDrawList* list, ImVec2 at, float width, ImU32 colour,
+                     const std::string& text);
+// What of it fits into a width, cut so: "indexer_c..state".
+std::string middle_cut(const std::string& text, float width);
 // A menu entry for a command, with shortcut, check mark and enabled state.
 void command_menu_item(Ui& ui, std::string_view id);
 

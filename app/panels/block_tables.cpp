@@ -215,7 +215,8 @@ void BlockTablesPanel::draw_strip(Ui& ui, const TablesOfRequest& request, const 
   s.at = {start.x + label, start.y + (s.lines == 1 ? px(3) : 0)};
   ImGui::SetCursorScreenPos(s.at);
   ImGui::InvisibleButton("##strip", {width, std::max(tall, label_height - px(3))});
-  const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+  const bool over = ImGui::IsItemHovered();
+  const bool click = ImGui::IsItemClicked() || picked_for_menu();
   const bool twice = over && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left);
   ImDrawList* list = ImGui::GetWindowDrawList();
   ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.8f);
@@ -266,7 +267,8 @@ void BlockTablesPanel::draw_local(Ui& ui, const TablesOfRequest& request, const 
         (cell + gap) * static_cast<float>(std::max<std::size_t>(one.blocks.size(), 1));
     const float width = indent + cells + px(6) + ImGui::CalcTextSize(text.c_str()).x;
     ImGui::InvisibleButton("##local", {width, height});
-    const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+    const bool over = ImGui::IsItemHovered();
+    const bool click = ImGui::IsItemClicked() || picked_for_menu();
     for (std::size_t i = 0; i < one.blocks.size(); ++i) {
       const ImVec2 min(at.x + indent + static_cast<float>(i) * (cell + gap), at.y);
       const ImVec2 max(min.x + cell, min.y + height);

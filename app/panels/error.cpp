@@ -363,7 +363,8 @@ void ErrorPanel::draw_bars(Ui& ui, float height) {
       const ImVec2 a = ImGui::GetCursorScreenPos();
       const std::string label = row_name(row);
       const bool clicked =
-          ImGui::InvisibleButton(fmt::format("{}##{}", label, i).c_str(), {width, line});
+          ImGui::InvisibleButton(fmt::format("{}##{}", label, i).c_str(), {width, line}) ||
+          picked_for_menu();
       const bool hovered = ImGui::IsItemHovered();
       const bool chosen = is_chosen(row);
       if (hovered || chosen) {
@@ -372,9 +373,8 @@ void ErrorPanel::draw_bars(Ui& ui, float height) {
       }
       list->AddText({a.x + px(2), a.y + px(1)}, verdict_colour(row.worst),
                     verdict_glyph(row.worst));
-      list->PushClipRect(a, {a.x + name - px(4), a.y + line}, true);
-      list->AddText({a.x + px(20), a.y + px(1)}, chosen ? t.accent : t.text, label.c_str());
-      list->PopClipRect();
+      text_cut_middle(list, {a.x + px(20), a.y + px(1)}, name - px(24),
+                      chosen ? t.accent : t.text, label);
       draw_row(row, {a.x + name, a.y + px(2)}, {a.x + name + bars, a.y + line - px(1)},
                {a.x + width - budget, a.y + px(1)}, {a.x + width, a.y + line - px(1)});
       if (hovered) tooltip(row_tip(row));

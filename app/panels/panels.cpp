@@ -9,8 +9,9 @@ std::vector<std::unique_ptr<Panel>> make_panels() {
         make_pool_panel,     make_cache_panel,    make_window_panel,   make_top_k_panel,
         make_sink_panel,     make_plan_panel,     make_row_pool_panel, make_key_energy_panel,
         make_tensor_panel,   make_bytes_panel,    make_error_panel,    make_selection_panel,
-        make_events_panel,   make_notes_panel,    make_scenario_panel, make_review_panel,
-        make_coverage_panel, make_why_panel,      make_compare_panel,  make_backends_panel}) {
+        make_events_panel,   make_notes_panel,    make_history_panel,  make_scenario_panel,
+        make_review_panel,   make_coverage_panel, make_why_panel,      make_compare_panel,
+        make_backends_panel}) {
     panels.push_back(make());
   }
   return panels;

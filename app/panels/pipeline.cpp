@@ -374,7 +374,7 @@ void PipelinePanel::draw_card(Ui& ui, int i) {
   ImGui::InvisibleButton(name, {max.x - min.x, max.y - min.y});
   const bool hovered = ImGui::IsItemHovered();
   const std::int64_t step = std::max<std::int64_t>(0, ui.bench.cursor().step);
-  if (ImGui::IsItemClicked()) {
+  if (ImGui::IsItemClicked() || picked_for_menu()) {
     ui.bench.go_to({step, state_.part.layer, card.op});
     shown_ = ui.bench.cursor();
     if (ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) ui.run("panel.tensor");

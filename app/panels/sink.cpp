@@ -171,7 +171,8 @@ void SinkPanel::draw_bars(Ui& ui, ImVec2 size) {
     for (int h = clipper.DisplayStart; h < clipper.DisplayEnd; ++h) {
       const SinkHead& head = view_.heads[to_size(h)];
       const ImVec2 at = ImGui::GetCursorScreenPos();
-      if (ImGui::InvisibleButton(fmt::format("head {}", h).c_str(), {width, row})) {
+      if (ImGui::InvisibleButton(fmt::format("head {}", h).c_str(), {width, row}) ||
+          picked_for_menu()) {
         select_head(ui, h);
         shown_head_ = h;
       }

@@ -20,6 +20,7 @@
 #include "app/views/bytes_view.h"
 #include "app/views/tensor_view.h"
 #include "app/views/worst_element.h"
+#include "app/workbench/followed_history.h"
 #include "engine/io/old_names.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
@@ -58,7 +59,7 @@ class TensorPanel : public Panel {
   void axis_choosers(Ui& ui, const StepTrace& step, const OpTrace& op);
   void draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size);
   void draw_histogram(const HeatMapData& data, ImVec2 size);
-  void draw_history(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size);
+  void draw_history(Ui& ui, const StepTrace& step, ImVec2 size);
   HeatMapData slice_data(const StepTrace& step, const OpTrace& op) const;
   std::string row_name(const StepTrace& step, const OpTrace& op, int axis, std::int64_t i) const;
   std::string note(const StepTrace& step, const OpTrace& op, const TapIndex& index) const;
@@ -78,7 +79,8 @@ class TensorPanel : public Panel {
   TapIndex worst_;  // rank 0: no kept element differs from the reference
   HeatMap map_;
   NumberGrid grid_;
-  HistoryPlot history_;
+  FollowedHistory history_;
+  HistoryPlot plot_;
   MatrixScan counts_;  // of the histogram
   std::uint64_t version_ = 0, counted_ = ~std::uint64_t{0};
   bool working_ = false;
@@ -531,21 +533,21 @@ void TensorPanel::draw_histogram(const HeatMapData& data, ImVec2 size) {
 }
 
 // The picked element from step to step; a click goes to one.
-void TensorPanel::draw_history(Ui& ui, const StepTrace& step, const OpTrace& op, ImVec2 size) {
-  if (reader_.token_axis < 0) {
-    empty_state(ui, "This tap has no token axis: nothing to follow from step to step.");
+void TensorPanel::draw_history(Ui& ui, const StepTrace& step, ImVec2 size) {
+  const auto number = followed_number(NumberKind::kElement,
+                                      {*ui.bench.snapshot()->info, &step, ui.bench.cursor(),
+                                       ui.bench.selection(), ui.bench.selected_row(), reader_.tap});
+  if (!number) {
+    empty_state(ui, number.error().text());
     return;
   }
-  FollowedElement element{op.place, reader_.tap->name, ui.bench.selected_request(),
-                          focus(ui, step, op), reader_.token_axis};
-  std::string what = fmt::format("{} of request {}", element.tap, element.request);
-  for (int i = 0; i < element.index.rank; ++i) {
-    std::int64_t& at = element.index[i];
-    at = std::max<std::int64_t>(at, 0);
-    if (i != element.token_axis) what += fmt::format(", {} {}", axes_[to_size(i)].name, at);
-  }
-  if (const auto chosen = history_.draw(ui.bench, element, what, size)) {
-    ui.bench.go_to({*chosen, op.place.layer, op.place.op});
+  history_.refresh(ui.bench, *number);
+  ImGui::TextWrapped("%s", history_.sentence(ui.bench).c_str());
+  command_button(ui, "history.element", "Show in History");
+  size.y = std::max(px(60), ImGui::GetContentRegionAvail().y);
+  if (const auto chosen = plot_.draw(history_.values(), history_.version(), NumberKind::kElement,
+                                     ui.bench.cursor().step, size)) {
+    ui.bench.go_to({*chosen, number->place.layer, number->place.op});
   }
   working_ |= history_.reading();
 }
@@ -577,7 +579,7 @@ void TensorPanel::draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, I
   } else if (shape_ == 2) {
     draw_histogram(data, size);
   } else {
-    draw_history(ui, step, op, size);
+    draw_history(ui, step, size);
   }
   if (!events.clicked) return;
   const TapIndex index = slice_.index(events.row, events.column);

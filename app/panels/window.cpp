@@ -132,7 +132,8 @@ class WindowPanel : public Panel {
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float width = std::max(ImGui::GetContentRegionAvail().x - label - numbers_width, px(40));
     ImGui::InvisibleButton("##reach", ImVec2(label + width + numbers_width, line * count));
-    const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+    const bool over = ImGui::IsItemHovered();
+    const bool click = ImGui::IsItemClicked() || picked_for_menu();
     ImDrawList* list = ImGui::GetWindowDrawList();
     const Theme& t = theme();
     ImGui::PushFont(nullptr, ImGui::GetStyle().FontSizeBase * 0.72f);
@@ -176,7 +177,8 @@ class WindowPanel : public Panel {
     const ImVec2 at = ImGui::GetCursorScreenPos();
     ImGui::InvisibleButton(
         "##slots", ImVec2(std::max(width, 1.0f), static_cast<float>(lines) * (height + px(3))));
-    const bool over = ImGui::IsItemHovered(), click = ImGui::IsItemClicked();
+    const bool over = ImGui::IsItemHovered();
+    const bool click = ImGui::IsItemClicked() || picked_for_menu();
     ImDrawList* list = ImGui::GetWindowDrawList();
     ImGui::PushFont(numbers(), ImGui::GetStyle().FontSizeBase * 0.8f);
     int cell = 0;

@@ -103,6 +103,9 @@ class Workbench {
   Result<void> open_events(const std::string& path);
   // Null when none is open.
   const std::shared_ptr<const KvStream>& events() const { return events_; }
+  // What a session beside the one that is shown needs, to compute the same.
+  SessionOptions options_beside() const;
+  LanesFrom lanes_from() const;
   // Which invariants are checked around every step, of this session and later ones.
   void set_invariants(Invariants level);
   const RunSetup& setup() const { return setup_; }
@@ -245,8 +248,6 @@ class Workbench {
   Result<void> ask_beside(
       const char* what,
       std::function<std::function<void()>(const std::function<bool(double)>& progress)> work);
-  LanesFrom lanes_from() const;
-  SessionOptions options_beside() const;
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -35,6 +35,7 @@ using Effects = std::map<std::string, std::function<void(Trial&)>>;
 Effects session_effects();  // session, cursor, selection
 Effects shell_effects();    // panels, layouts, settings, app
 Effects panel_effects();    // commands that panels bring
+Effects history_effects();  // those of the history panel
 Effects overlay_effects();  // scenario files, dialogs, lessons
 
 }  // namespace attnscope::gui

@@ -478,6 +478,7 @@ Effects panel_effects() {
     t.run("events.copy_log");
     EXPECT_EQ(t.clipboard(), log_text(t.bench().messages()));
   };
+  e.merge(history_effects());
   return e;
 }
 

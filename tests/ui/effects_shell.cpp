@@ -12,10 +12,10 @@ namespace attnscope::gui {
 Effects shell_effects() {
   Effects e;
   for (const char* panel :
-       {"timeline", "pipeline", "block_tables", "pool",       "cache",    "window",
-        "top_k",    "sink",     "tensor",       "bytes",      "error",    "selection",
-        "notes",    "events",   "scenario",     "review",     "coverage", "why",
-        "compare",  "time",     "plan",         "index_keys", "backends", "row_pool"}) {
+       {"timeline",   "pipeline", "block_tables", "pool",   "cache",     "window", "top_k",
+        "sink",       "tensor",   "bytes",        "error",  "selection", "notes",  "events",
+        "scenario",   "review",   "coverage",     "why",    "compare",   "time",   "plan",
+        "index_keys", "backends", "row_pool",     "history"}) {
     e[std::string("panel.") + panel] = [panel](Trial& t) {
       t.run(std::string("panel.close=") + panel);
       EXPECT_FALSE(t.in_front(panel));
