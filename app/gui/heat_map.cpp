@@ -80,8 +80,8 @@ struct HeatMap::Impl {
   bool zoom_there = false;                       // to the selected cell
 
   void read(const HeatMapData& data, ScanClock::time_point deadline);
-  void autofit(bool is_signed, double* min, double* max) const;
-  void set_range(bool is_signed);
+  void autofit(const HeatMapData& data, double* min, double* max) const;
+  void set_range(const HeatMapData& data);
   void controls(const HeatMapData& data, float width);
   void histogram(float width, float height);
   void navigate(const HeatMapData& data, ImVec2 min, ImVec2 size, bool hovered);
@@ -130,23 +130,27 @@ void HeatMap::Impl::read(const HeatMapData& data, ScanClock::time_point deadline
     started = true;
   }
   scan.advance(data.value, data.absent, deadline);
-  set_range(data.is_signed);
+  set_range(data);
 }
 
-void HeatMap::Impl::autofit(bool is_signed, double* min, double* max) const {
+void HeatMap::Impl::autofit(const HeatMapData& data, double* min, double* max) const {
   const MatrixStats& s = scan.stats();
   *min = s.min;
   *max = s.max;
-  if (is_signed && symmetric) {
-    *max = std::max(std::fabs(s.min), std::fabs(s.max));
+  if (data.low <= data.high) {
+    *min = std::min(*min, data.low);
+    *max = std::max(*max, data.high);
+  }
+  if (data.is_signed && symmetric) {
+    *max = std::max(std::fabs(*min), std::fabs(*max));
     *min = -*max;
   }
 }
 
-void HeatMap::Impl::set_range(bool is_signed) {
+void HeatMap::Impl::set_range(const HeatMapData& data) {
   double min = user_min, max = user_max;
-  if (!user_range) autofit(is_signed, &min, &max);
-  range.set(min, max, is_signed);
+  if (!user_range) autofit(data, &min, &max);
+  range.set(min, max, data.is_signed);
 }
 
 void HeatMap::Impl::fit_view(const HeatMapData& data) {
@@ -208,7 +212,7 @@ void HeatMap::Impl::controls(const HeatMapData& data, float width) {
     if (was) ImGui::PopStyleColor();
     if (ImGui::IsItemHovered()) tooltip("same reach on both sides of zero");
   }
-  set_range(data.is_signed);
+  set_range(data);
 }
 
 // Counts on a log scale in the colours of the range; drag moves the nearer end.
@@ -551,6 +555,7 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
   // Wheel and double click are the map's own, not the scrolling of the panel.
   ImGui::SetItemKeyOwner(ImGuiKey_MouseWheelY);
   const bool over = ImGui::IsItemHovered();
+  const bool for_menu = picked_for_menu();
   m.navigate(data, min, cells, over);
   const bool released = ImGui::IsItemDeactivated() && !m.panned;
 
@@ -585,7 +590,7 @@ HeatMapEvents HeatMap::draw(const char* id, const HeatMapData& data, ImVec2 size
       events.column = cell.column;
       m.frame(data, list, min, max, cell.row, cell.column, true);
       if (!ImGui::IsItemActive()) m.tip(data, cell.row, cell.column);
-      events.clicked = released;
+      events.clicked = released || for_menu;
     }
   }
   {

@@ -18,6 +18,9 @@ struct HeatMapData {
   // Cells that hold no value at all (masked, unread): drawn hatched. Empty = none.
   std::function<bool(std::int64_t row, std::int64_t column)> absent;
   bool is_signed = false;  // diverging colours around 0
+  // What the colours span at least, where the user has set nothing: of maps that lie beside each
+  // other the same. low > high: as far as the values go.
+  double low = 0, high = -1;
   std::string row_axis = "row", column_axis = "column";
   std::function<std::string(std::int64_t)> row_name, column_name;  // labels; empty = numbers
   std::string value_name = "value";                                // with unit: for the tooltip

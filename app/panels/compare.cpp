@@ -8,6 +8,7 @@
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
+#include "app/gui/pair_timeline.h"
 #include "app/gui/text_input.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -15,18 +16,28 @@
 #include "app/text/format.h"
 #include "app/views/budget.h"
 #include "app/views/compare_view.h"
+#include "app/views/pair_steps.h"
 #include "app/workbench/capture_compare.h"
 
 namespace attnscope::gui {
 namespace {
 
-enum CompareTab { kOps, kValues, kTables, kLists, kCompareTabCount };
-constexpr const char* kCompareTabs[] = {"Ops", "Values", "Block tables", "Window and entries"};
-constexpr const char* kCompareTabIds[] = {"ops", "values", "tables", "lists"};
-constexpr const char* kCompareTabIdList = "ops, values, tables, lists";
+enum CompareTab { kOps, kValues, kTables, kLists, kSteps, kCompareTabCount };
+constexpr const char* kCompareTabs[] = {"Ops", "Values", "Block tables", "Window and entries",
+                                        "Steps"};
+constexpr const char* kCompareTabIds[] = {"ops", "values", "tables", "lists", "steps"};
+constexpr const char* kCompareTabIdList = "ops, values, tables, lists, steps";
 
 // kUnknown of ops whose tensors are places of one run alone.
 constexpr const char* kPlacement = "by its tables";
+
+// Of a tap that is shown; empty where its tensors are not kept.
+std::vector<TapAxis> axes_at(const Workbench& bench, const Place& place, const std::string& tap) {
+  const StepTrace* step = bench.snapshot()->trace(place.step);
+  const OpTrace* op = step == nullptr ? nullptr : step->find(place.layer, place.op);
+  const TapCopy* copy = op == nullptr ? nullptr : op->tap(tap);
+  return copy == nullptr ? std::vector<TapAxis>() : axes_of(*step, *op, *copy);
+}
 
 class ComparePanel : public Panel {
  public:
@@ -37,7 +48,7 @@ class ComparePanel : public Panel {
   void draw(Ui& ui) override;
 
  private:
-  static void go(Ui& ui, const OpDiff* op, const char* none);
+  void go(Ui& ui, const OpDiff* op, const char* none) const;
   void go_to_first(Ui& ui) const;
   void follow(Ui& ui);
   // The selected tap, or the op's first output.
@@ -51,13 +62,17 @@ class ComparePanel : public Panel {
   void draw_values(Ui& ui);
   void draw_tables();
   void draw_lists();
+  void draw_steps(Ui& ui);
+  // Whether a row is shown: all are, or those that differ.
+  bool shown(bool differs) const { return differs || !differences_; }
   void draw_map(const char* id, const std::string& title, HeatMap& map, const HeatMapData& data,
-                ImVec2 size);
+                ImVec2 size) const;
 
   CompareSession session_;
   std::uint64_t published_ = 0;  // version that the other panels know
   bool first_wanted_ = false;
   int tab_ = kOps;
+  bool differences_ = false;  // alone are listed
   std::string typed_;
   // What is shown: of this comparison, cursor and token.
   std::uint64_t seen_ = 0, version_ = 0;
@@ -70,7 +85,11 @@ class ComparePanel : public Panel {
   std::vector<ComparedOp> ops_here_;
   ComparedLists lists_here_;
   ComparedValues values_;
-  DataTable ops_, tables_, lists_;
+  std::vector<ComparedBlock> blocks_here_;
+  PairSteps steps_here_;
+  std::uint64_t steps_of_ = 0;  // comparison that these are of
+  PairTimeline timeline_;
+  DataTable ops_, tables_, lists_, steps_;
   HeatMap map_a_, map_b_, map_difference_;
 };
 
@@ -122,6 +141,15 @@ void ComparePanel::register_commands(Ui& ui) {
                            std::string("allowed: ") + kCompareTabIdList);
       },
       kCompareTabIdList);
+  compare.add_switch(
+      "compare.differences", "Compare: differences alone",
+      "Tables of blocks, lists and steps leave out what is the same in both.", "",
+      [this](std::string_view) -> Result<void> {
+        differences_ = !differences_;
+        ++version_;
+        return {};
+      },
+      [this] { return differences_; });
 }
 
 void ComparePanel::go_to_first(Ui& ui) const {
@@ -129,17 +157,31 @@ void ComparePanel::go_to_first(Ui& ui) const {
   go(ui, first ? &first->op : nullptr, "No op's output differs beyond its tolerance.");
 }
 
-void ComparePanel::go(Ui& ui, const OpDiff* op, const char* none) {
+void ComparePanel::go(Ui& ui, const OpDiff* op, const char* none) const {
   if (op == nullptr) return ui.bench.say(Message::Kind::kInfo, none);
   ui.bench.go_to(op->a);
   const auto worst =
       std::ranges::find_if(op->taps, [](const TapDiff& t) { return t.output && !t.within; });
-  if (worst != op->taps.end()) {
-    Selection selection = ui.bench.selection();
-    selection.tap = worst->tap;
-    selection.element.clear();
-    ui.bench.select(selection);
+  if (worst == op->taps.end()) return;
+  Selection selection = ui.bench.selection();
+  selection.tap = worst->tap;
+  selection.element.clear();
+  // The token that differs most, at its worst element.
+  if (const auto at = worst_place(*session_.result(), op->a, worst->tap)) {
+    selection.request = at->request;
+    selection.position = at->position;
+    selection.element = at->index.vector();
+    if (at->token_axis >= 0) {
+      selection.element[static_cast<std::size_t>(at->token_axis)] = at->token_row;
+    }
+    const std::vector<TapAxis> axes = axes_at(ui.bench, op->a, worst->tap);
+    for (std::size_t i = 0; i < axes.size(); ++i) {
+      const std::int64_t index = at->index[static_cast<int>(i)];
+      if (axes[i].link == AxisLink::kHead) selection.head = static_cast<int>(index);
+      if (axes[i].link == AxisLink::kDim) selection.dim = index;
+    }
   }
+  ui.bench.select(selection);
 }
 
 // Reads the traces of the cursor's token when it moved.
@@ -163,6 +205,8 @@ void ComparePanel::follow(Ui& ui) {
   values_ = compared_values(token_, place_, tap_name());
   ops_here_ = compared_ops(*session_.result(), token_);
   lists_here_ = compared_lists(*session_.result(), token_, place_.layer);
+  blocks_here_ = compared_blocks(*session_.result(), token_);
+  if (std::exchange(steps_of_, seen_) != seen_) steps_here_ = pair_steps(*session_.result());
 }
 
 void ComparePanel::draw_start(Ui& ui) {
@@ -189,6 +233,8 @@ void ComparePanel::draw_buttons(Ui& ui) {
     if (ImGui::IsItemHovered()) tooltip("With the steps that the session keeps now.");
     ImGui::SameLine();
   }
+  command_button(ui, "compare.differences", differences_ ? "Differences alone" : "All rows");
+  ImGui::SameLine();
   int tab = tab_;
   if (segmented("tab", &tab, kCompareTabs, kCompareTabCount)) {
     ui.run(fmt::format("compare.tab={}", kCompareTabIds[tab]));
@@ -234,8 +280,10 @@ void ComparePanel::draw(Ui& ui) {
       return draw_values(ui);
     case kTables:
       return draw_tables();
-    default:
+    case kLists:
       return draw_lists();
+    default:
+      return draw_steps(ui);
   }
 }
 
@@ -284,13 +332,13 @@ void ComparePanel::draw_ops(Ui& ui) {
 }
 
 void ComparePanel::draw_map(const char* id, const std::string& title, HeatMap& map,
-                            const HeatMapData& data, ImVec2 size) {
+                            const HeatMapData& data, ImVec2 size) const {
   ImGui::BeginGroup();
   ImGui::PushTextWrapPos(ImGui::GetCursorPosX() + size.x);
   dim(title);
   ImGui::PopTextWrapPos();
   size.y = std::max(px(40), size.y - ImGui::GetTextLineHeightWithSpacing());
-  map.draw(id, data, size, -1, -1);
+  map.draw(id, data, size, values_.worst_row, values_.worst_column);
   ImGui::EndGroup();
 }
 
@@ -322,6 +370,8 @@ void ComparePanel::draw_values(Ui& ui) {
   data.column_axis = values_.column_axis;
   data.is_signed = values_.floats;
   data.version = version_;
+  data.low = values_.low;  // the same colours on both sides
+  data.high = values_.high;
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const ImVec2 half((room.x - gap) / 2, room.y * 0.5f);
@@ -335,6 +385,8 @@ void ComparePanel::draw_values(Ui& ui) {
   if (ImGui::IsItemHovered()) tooltip(c.name_b);
   if (values_.differing == 0) return;
   data.is_signed = true;
+  data.low = 0;
+  data.high = -1;
   data.value = [a = values_.a, b = values_.b](std::int64_t row, std::int64_t column) {
     return a(row, column) - b(row, column);
   };
@@ -345,6 +397,7 @@ void ComparePanel::draw_values(Ui& ui) {
 }
 
 void ComparePanel::draw_tables() {
+  sentence(compared_blocks_sentence(blocks_here_));
   const CacheLayout& layout = session_.result()->a->info()->layout;
   tables_.begin(version_);
   if (tables_.stale()) {
@@ -358,7 +411,8 @@ void ComparePanel::draw_tables() {
       return id == 0 ? TableCell{"null", theme().text_faint, 0, true} : whole_cell(id, "no entry");
     };
     std::int64_t key = 0;
-    for (const ComparedBlock& row : compared_blocks(*session_.result(), token_)) {
+    for (const ComparedBlock& row : blocks_here_) {
+      if (!shown(row.block_a != row.block_b)) continue;
       const char* what = row.differs                  ? "in one of them alone"
                          : row.block_a != row.block_b ? "another block for the same tokens"
                                                       : "";
@@ -387,6 +441,7 @@ void ComparePanel::draw_lists() {
     std::int64_t key = 0;
     for (const ComparedEntry& e : lists.entries) {
       const bool alone = (e.slot_a < 0) != (e.slot_b < 0);
+      if (!shown(alone)) continue;
       lists_.row({{e.window ? "window" : "entry"},
                   whole_cell(e.row, "?"),
                   whole_cell(e.slot_a, "not read"),
@@ -397,6 +452,60 @@ void ComparePanel::draw_lists() {
     }
   }
   if (!lists.entries.empty()) lists_.draw("##lists", {-1, -1}, -1);
+}
+
+// Both timelines, and what was scheduled in each step.
+void ComparePanel::draw_steps(Ui& ui) {
+  sentence(steps_here_.sentence);
+  const float high = std::clamp(ImGui::GetContentRegionAvail().y * 0.4f, px(64), px(150));
+  const std::int64_t second = token_.b ? token_.b->step : -1;
+  const PairTimelineEvents events =
+      timeline_.draw(*session_.result(), steps_here_, {place_.step, second},
+                     ImGui::GetContentRegionAvail().x, high);
+  std::int64_t wanted = events.first;
+  if (events.second >= 0) {
+    wanted = step_in_first(*session_.result(), events.second);
+    if (wanted < 0) {
+      ui.bench.say(Message::Kind::kInfo,
+                   fmt::format("No token of step {} of the second was computed in the first.",
+                               events.second));
+    }
+  }
+  if (wanted >= 0) ui.bench.go_to({wanted, place_.layer, place_.op});
+  steps_.begin(version_);
+  if (steps_.stale()) {
+    steps_.columns({{"step", true, 0.5f},
+                    {"tokens, first", true, 0.7f},
+                    {"second", true, 0.6f},
+                    {"blocks, first", true, 0.7f, "Held by requests."},
+                    {"second", true, 0.6f, "Held by requests."},
+                    {"time, first", true, 0.8f, "Of its ops, in milliseconds."},
+                    {"second", true, 0.7f, "Of its ops, in milliseconds."},
+                    {"what", false, 2.5f}});
+    const auto count = [](const StepSummary* s, std::int64_t n) {
+      return s == nullptr ? TableCell{} : whole_cell(n);
+    };
+    const auto time = [](const StepSummary* s) {
+      return s == nullptr ? TableCell{}
+                          : TableCell{fmt::format("{:.3g}", s->seconds * 1e3), 0, s->seconds, true};
+    };
+    for (const PairStep& row : steps_here_.steps) {
+      if (!shown(!row.what.empty())) continue;
+      const StepSummary *a = row.a.get(), *b = row.b.get();
+      steps_.row({whole_cell(row.step),
+                  count(a, a != nullptr ? a->tokens : 0),
+                  count(b, b != nullptr ? b->tokens : 0),
+                  count(a, a != nullptr ? a->usage.held : 0),
+                  count(b, b != nullptr ? b->usage.held : 0),
+                  time(a),
+                  time(b),
+                  {row.what, row.what.empty() ? 0 : theme().warn}},
+                 row.step);
+    }
+  }
+  if (const auto step = steps_.draw("##steps", {-1, -1}, place_.step)) {
+    ui.bench.go_to({*step, place_.layer, place_.op});
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "app/text/format.h"
@@ -35,16 +36,18 @@ struct TokenSlice {
   std::int64_t columns() const {
     return others.size() > 1 ? tap->value.shape[others.back()] : std::min(kWrap, elements());
   }
-  double value(std::int64_t element) const {
-    std::vector<std::int64_t> at(static_cast<std::size_t>(tap->value.rank), 0);
-    if (axis >= 0) at[static_cast<std::size_t>(axis)] = row;
+  TapIndex index(std::int64_t element) const {
+    TapIndex at;
+    at.rank = tap->value.rank;
+    if (axis >= 0) at[axis] = row;
     for (std::size_t i = others.size(); i-- > 0;) {
       const std::int64_t n = tap->value.shape[others[i]];
-      at[static_cast<std::size_t>(others[i])] = element % n;
+      at[others[i]] = element % n;
       element /= n;
     }
-    return element_at(tap->value, TapIndex(at));
+    return at;
   }
+  double value(std::int64_t element) const { return element_at(tap->value, index(element)); }
 };
 
 std::shared_ptr<const OpTrace> op_of(const std::shared_ptr<const StepTrace>& step,
@@ -77,6 +80,12 @@ bool slice_of(const std::shared_ptr<const StepTrace>& step,
     if (out.row < 0 || out.row >= out.tap->value.shape[out.axis]) return false;
   }
   return out.elements() > 0;
+}
+
+// How far two values are apart; what is finite on one side alone is furthest.
+double distance(double a, double b) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  return std::isfinite(a - b) ? std::fabs(a - b) : std::numeric_limits<double>::infinity();
 }
 
 using RowSlots = std::map<std::int64_t, std::int64_t>;  // slot by logical row
@@ -252,15 +261,81 @@ ComparedValues compared_values(const ComparedToken& token, const Place& place,
   }
   for (std::int64_t i = 0; i < n; ++i) {
     const double x = a.value(i), y = b.value(i);
+    for (const double v : {x, y}) {
+      if (!std::isfinite(v)) continue;
+      const bool first = out.low > out.high;
+      out.low = first ? v : std::min(out.low, v);
+      out.high = first ? v : std::max(out.high, v);
+    }
     if (x == y || (std::isnan(x) && std::isnan(y))) continue;
     ++out.differing;
-    if (std::isfinite(x - y)) out.largest = std::max(out.largest, std::fabs(x - y));
+    if (distance(x, y) < out.largest || (out.worst_row >= 0 && distance(x, y) == out.largest)) {
+      continue;
+    }
+    if (std::isfinite(x - y)) out.largest = std::fabs(x - y);
+    out.worst_row = i / out.columns;
+    out.worst_column = i % out.columns;
   }
   const std::int64_t columns = out.columns;
   out.a = [a, columns](std::int64_t r, std::int64_t c) { return a.value(r * columns + c); };
   out.b = [b, columns](std::int64_t r, std::int64_t c) { return b.value(r * columns + c); };
   out.absent = [n, columns](std::int64_t r, std::int64_t c) { return r * columns + c >= n; };
   return out;
+}
+
+std::optional<WorstPlace> worst_place(const RunPair& c, const Place& place,
+                                      const std::string& tap) {
+  const auto step = c.a->trace(place.step);
+  if (!step || !*step) return std::nullopt;
+  std::map<std::int64_t, std::shared_ptr<const StepTrace>> others;  // of the second, by step
+  std::optional<WorstPlace> worst;
+  double most = 0;
+  for (const std::int32_t row : (*step)->kept) {
+    const std::int32_t request = (*step)->request_of(row);
+    const auto r = static_cast<std::size_t>(request);
+    if (request < 0 || r >= c.diff.requests.size()) continue;
+    const std::int64_t position = (*step)->metadata.positions[static_cast<std::size_t>(row)];
+    const auto at = c.diff.where.find({c.diff.requests[r], position});
+    if (at == c.diff.where.end()) continue;
+    auto [other, fresh] = others.try_emplace(at->second.step);
+    if (fresh) {
+      if (auto trace = c.b->trace(at->second.step)) other->second = std::move(*trace);
+    }
+    TokenSlice x, y;
+    if (!slice_of(*step, op_of(*step, place), tap, row, x) ||
+        !slice_of(other->second, op_of(other->second, place), tap, at->second.row, y)) {
+      continue;
+    }
+    const std::int64_t n = std::min(x.elements(), y.elements());
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double apart = distance(x.value(i), y.value(i));
+      if (apart <= most) continue;
+      most = apart;
+      worst = WorstPlace{request, position, row, x.index(i), x.axis};
+    }
+  }
+  return worst;
+}
+
+std::string compared_blocks_sentence(const std::vector<ComparedBlock>& blocks) {
+  std::int64_t alone = 0, other = 0;
+  for (const ComparedBlock& row : blocks) {
+    if (row.differs) {
+      ++alone;
+    } else if (row.block_a != row.block_b) {
+      ++other;
+    }
+  }
+  const auto entries = static_cast<std::int64_t>(blocks.size());
+  if (entries == 0) return "This token's block tables were not recorded in both.";
+  if (alone + other == 0) {
+    return fmt::format("{} of the block tables: the same blocks in both.",
+                       plural(entries, "entry", "entries"));
+  }
+  return fmt::format(
+      "{} of the block tables: {} in one of the runs alone, {} in other blocks, {} "
+      "the same.",
+      plural(entries, "entry", "entries"), alone, other, entries - alone - other);
 }
 
 std::vector<ComparedBlock> compared_blocks(const RunPair& c, const ComparedToken& token) {

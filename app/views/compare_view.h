@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "app/views/run_pair.h"
+#include "app/views/tensor_view.h"
 
 namespace attnscope {
 
@@ -43,12 +45,26 @@ struct ComparedValues {
   std::function<double(std::int64_t, std::int64_t)> a, b;
   std::function<bool(std::int64_t, std::int64_t)> absent;  // behind the end of a wrapped axis
   std::int64_t differing = 0;
-  double largest = 0;  // |a - b|
+  double largest = 0;                              // |a - b|
+  double low = 0, high = -1;                       // of the finite values of both
+  std::int64_t worst_row = -1, worst_column = -1;  // where they are furthest apart
   bool floats = false;
   std::string why;
 };
 ComparedValues compared_values(const ComparedToken& token, const Place& place,
                                const std::string& tap);
+// Where the values of an op are furthest apart, of the tokens that the first keeps of its step: the
+// request and position in the first, the element along the other axes. Nothing: they are equal, or
+// not in both.
+struct WorstPlace {
+  std::int32_t request = -1;
+  std::int64_t position = -1;
+  std::int64_t token_row = -1;
+  TapIndex index;  // along all axes of the first's tap
+  int token_axis = -1;
+};
+std::optional<WorstPlace> worst_place(const RunPair& comparison, const Place& place,
+                                      const std::string& tap);
 // Taps that both have of the op, outputs first.
 std::vector<std::string> compared_taps(const ComparedToken& token, const Place& place);
 
@@ -68,6 +84,9 @@ struct ComparedEntry {
   std::int64_t row = 0;                   // position, or number of the entry
   std::int64_t slot_a = -1, slot_b = -1;  // -1 = not in this list
 };
+// "142 entries: 3 in one of them alone, 17 in other blocks, the rest agree."
+std::string compared_blocks_sentence(const std::vector<ComparedBlock>& blocks);
+
 struct ComparedLists {
   std::vector<ComparedEntry> entries;  // by list and row
   std::string sentence;

@@ -194,6 +194,8 @@ void compare_runs(Trial& t) {
   t.run("compare.first");
   t.user.settle();
   EXPECT_EQ(t.cursor().op, AS_OP_SWA_INDEX);
+  EXPECT_EQ(t.selection().tap, "indices");
+  EXPECT_FALSE(t.selection().element.empty()) << "the element that differs most is selected";
   t.run("compare.tab=ops");
   EXPECT_TRUE(t.shows("begins here"));
   const Place first = t.cursor();
@@ -206,8 +208,36 @@ void compare_runs(Trial& t) {
   EXPECT_TRUE(t.shows("values differ, by"));
   t.run("compare.tab=lists");
   EXPECT_TRUE(t.shows("in the second alone"));
+  const auto rows = [&t] {
+    t.user.look_at("compare");
+    return t.user.numbers("##row ").size();
+  };
+  const std::size_t all = rows();
+  t.run("compare.differences");
+  EXPECT_LT(rows(), all);
+  EXPECT_GT(rows(), 0u);
+  EXPECT_TRUE(t.shows("in the second alone"));
+  t.run("compare.tab=steps");
+  // The recording ended with the scenario's decode steps, the session with its last request.
+  EXPECT_TRUE(t.shows("0 steps scheduled otherwise, 1 in one of them alone."));
+  EXPECT_EQ(rows(), 1u);
+  t.run("compare.differences");
+  EXPECT_EQ(rows(), t.bench().snapshot()->steps.size());
+  // Steps of either timeline are gone to.
+  const std::int64_t last = t.bench().snapshot()->steps.back()->step;
+  for (const float y : {0.2f, 0.8f}) {
+    t.user.look_at("compare");
+    const ImRect at = t.user.rect("##timelines");
+    const float names = ImGui::CalcTextSize("second ").x;
+    const float column = std::min((at.GetWidth() - names) / static_cast<float>(last + 1), px(40));
+    t.user.click({at.Min.x + names + column * 2.5f, at.Min.y + y * at.GetHeight()});
+    t.user.settle();
+    EXPECT_EQ(t.cursor().step, 2) << y;
+    t.run(fmt::format("cursor.goto={}/0/sparse_attention", first.step));
+  }
   t.run("compare.tab=tables");
   EXPECT_TRUE(t.shows("SWA"));
+  EXPECT_TRUE(t.shows("of the block tables: the same blocks in both."));
   EXPECT_FALSE(t.app->commands().run("compare.tab=everything"));
   t.run("compare.close");
   EXPECT_TRUE(t.shows("Another run beside this one"));
@@ -219,8 +249,8 @@ void compare_runs(Trial& t) {
 
 Effects panel_effects() {
   Effects e;
-  for (const char* id :
-       {"compare.open", "compare.first", "compare.next", "compare.close", "compare.tab"}) {
+  for (const char* id : {"compare.open", "compare.first", "compare.next", "compare.close",
+                         "compare.tab", "compare.differences"}) {
     e[id] = compare_runs;
   }
   for (const char* id :

@@ -10,6 +10,7 @@
 
 #include "app/reports/capture_record.h"
 #include "app/views/compare_view.h"
+#include "app/views/pair_steps.h"
 #include "app/wiring/wiring.h"
 #include "engine/family/models.h"
 #include "tests/unit/app/small_scenario.h"
@@ -101,12 +102,31 @@ TEST_F(CompareTest, ATokenIsFoundInOtherStepsAndBlocks) {
   EXPECT_EQ(values.rows, small_scenario().model.heads);
   EXPECT_EQ(values.columns, 512);
   EXPECT_LT(values.largest, 0.05);
+  // One range for the colours of both sides.
+  EXPECT_LT(values.low, values.high);
+  for (std::int64_t row = 0; row < values.rows; ++row) {
+    for (std::int64_t column = 0; column < values.columns; ++column) {
+      for (const double v : {values.a(row, column), values.b(row, column)}) {
+        ASSERT_GE(v, values.low);
+        ASSERT_LE(v, values.high);
+      }
+    }
+  }
   const ComparedLists lists = compared_lists(c, *token, 1);
   EXPECT_EQ(lists.sentence, "Window: 101 in both; selected entries: 25 in both.");
   EXPECT_EQ(lists.entries.size(), 126u);
   EXPECT_EQ(lists.entries[100].row, 100);
   const auto blocks = compared_blocks(c, *token);
   EXPECT_FALSE(blocks.empty());
+  EXPECT_NE(compared_blocks_sentence(blocks).find("entries of the block tables: "),
+            std::string::npos);
+  EXPECT_EQ(compared_blocks_sentence({}), "This token's block tables were not recorded in both.");
+  // Steps of other lengths: where the second was, the first is found.
+  const PairSteps steps = pair_steps(c);
+  EXPECT_EQ(steps.steps.size(), c.a->summaries().size());
+  EXPECT_EQ(steps.steps[0].what, "-23 tokens, -1 blocks held in the second") << steps.sentence;
+  EXPECT_EQ(step_in_first(c, token->b->step), token->a->step);
+  EXPECT_EQ(step_in_first(c, 99), -1);
   EXPECT_EQ(locate(c, 99, 0, 1)->a, nullptr) << "no such step";
 }
 
@@ -132,6 +152,15 @@ TEST_F(CompareTest, WhereTheyPartIsNamedAndFound) {
   })) << "layers compute from another window";
   EXPECT_NE(compared_text(&c, first).find("begins here; indices: "), std::string::npos)
       << compared_text(&c, first);
+  // The element that is furthest apart, of all tokens of the step.
+  const auto worst = worst_place(c, first, "indices");
+  ASSERT_TRUE(worst);
+  const auto there = locate(c, first.step, worst->request, worst->position);
+  ASSERT_TRUE(there);
+  const ComparedValues apart = compared_values(*there, first, "indices");
+  EXPECT_GT(apart.differing, 0);
+  EXPECT_GE(apart.worst_row, 0);
+  EXPECT_FALSE(worst_place(c, first, "lens")) << "they are the same";
   const OpDiff* next = c.next(first);
   ASSERT_NE(next, nullptr);
   EXPECT_NE(next->a, first);
