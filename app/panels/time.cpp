@@ -1,5 +1,5 @@
 // Time: the ops of the step under the cursor on an axis of time, a row a stream. A click selects
-// the op.
+// the op; the wheel zooms, a drag pans.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,6 +36,14 @@ class TimePanel : public Panel {
                        return {};
                      },
                      .checked = [this] { return layer_alone_; }});
+    ui.commands.add({.id = "time.zoom_op",
+                     .title = "Time: zoom to the op",
+                     .group = "View",
+                     .help = "Shows the time around the op under the cursor, or all of it again.",
+                     .run = [this, &ui](std::string_view) { return zoom_to_op(ui.bench); },
+                     .enabled = [&ui] { return ui.bench.summary() != nullptr; },
+                     .checked = [this] { return shown_ > 0; },
+                     .why_disabled = "no step has run"});
   }
 
   void draw(Ui& ui) override {
@@ -53,11 +61,58 @@ class TimePanel : public Panel {
     int scope = layer_alone_ ? 0 : 1;
     if (segmented("##scope", &scope, kOfWhat, 2)) ui.run("time.layer");
     ImGui::SameLine();
+    command_button(ui, "time.zoom_op", shown_ > 0 ? "All of it" : "Zoom to the op");
+    ImGui::SameLine();
     sentence(view_.sentence);
     draw_rows(ui);
   }
 
  private:
+  Result<void> zoom_to_op(const Workbench& bench) {
+    refresh(bench);
+    if (shown_ > 0) {
+      shown_ = 0;
+      return {};
+    }
+    for (const TimeRow& row : view_.rows) {
+      for (const TimeSpan& span : row.spans) {
+        if (span.place != bench.cursor()) continue;
+        shown_ = std::clamp(3 * span.microseconds, view_.span * 1e-4, view_.span);
+        from_ = span.start + (span.microseconds - shown_) / 2;
+        hold();
+        return {};
+      }
+    }
+    return usage_error("this op has no place on the axis of its step",
+                       "go to one that was measured");
+  }
+
+  // Inside what there is; all of it is not a zoom.
+  void hold() {
+    if (shown_ >= view_.span) shown_ = 0;
+    from_ = std::clamp(from_, 0.0, std::max(0.0, view_.span - shown_));
+  }
+
+  // Around the mouse, whose share of the width is `at`.
+  void navigate(float at, float width, bool hovered) {
+    const ImGuiIO& io = ImGui::GetIO();
+    const double before = shown_ > 0 ? shown_ : view_.span;
+    if (hovered) ImGui::SetItemKeyOwner(ImGuiKey_MouseWheelY);
+    if (hovered && io.MouseWheel != 0) {
+      const double begin = shown_ > 0 ? from_ : 0;
+      shown_ = std::clamp(before * std::pow(0.8, static_cast<double>(io.MouseWheel)),
+                          view_.span * 1e-4, view_.span);
+      from_ = begin + (before - shown_) * static_cast<double>(at);
+      hold();
+    }
+    dragged_ = (dragged_ && !ImGui::IsItemActivated()) ||
+               (ImGui::IsItemActive() && ImGui::IsMouseDragging(ImGuiMouseButton_Left, px(4)));
+    if (dragged_ && ImGui::IsItemActive() && shown_ > 0) {
+      from_ -= static_cast<double>(io.MouseDelta.x / width) * shown_;
+      hold();
+    }
+  }
+
   void refresh(const Workbench& bench) {
     const Place cursor = bench.cursor();
     const bool here = cursor.step == at_.step && (!layer_alone_ || cursor.layer == at_.layer);
@@ -74,8 +129,10 @@ class TimePanel : public Panel {
       view_.why_empty = fmt::format("Step {} has not run.", cursor.step);
       return;
     }
+    const double before = view_.span;
     view_ = op_time_view(*summary, *graph_, info_->config.layers,
                          layer_alone_ ? std::optional<int>(cursor.layer) : std::nullopt);
+    if (view_.span != before) shown_ = 0;
   }
 
   void draw_rows(Ui& ui) {
@@ -95,10 +152,14 @@ class TimePanel : public Panel {
     const float height = head + of_row * count;
     ImGui::InvisibleButton("##time", {std::max(width, px(40)), height});
     if (right - left < px(40) || view_.span <= 0) return;
+    navigate(std::clamp((ImGui::GetMousePos().x - left) / (right - left), 0.0f, 1.0f), right - left,
+             ImGui::IsItemHovered());
+    const double begin = shown_ > 0 ? from_ : 0, span = shown_ > 0 ? shown_ : view_.span;
     const auto x_of = [&](double us) {
-      return left + static_cast<float>(us / view_.span) * (right - left);
+      return left + static_cast<float>((us - begin) / span) * (right - left);
     };
-    draw_axis(list, at.y, left, right, at.y + height);
+    draw_axis(list, at.y, left, right, at.y + height, begin, span);
+    list->PushClipRect({left, at.y}, {right + px(6), at.y + height}, true);
     draw_phases(list, at.y + px(kAxis), x_of);
     const Place cursor = ui.bench.cursor();
     const ImVec2 mouse = ImGui::GetIO().MousePos;
@@ -107,18 +168,22 @@ class TimePanel : public Panel {
       const TimeRow& row = view_.rows[i];
       const float top = at.y + head + of_row * static_cast<float>(i) + px(2);
       const float bottom = top + of_row - px(4);
+      list->PopClipRect();
       list->AddText({at.x, top + (bottom - top - ImGui::GetFontSize()) / 2}, t.text_dim,
                     row.name.c_str());
+      list->PushClipRect({left, at.y}, {right + px(6), at.y + height}, true);
       list->AddLine({left, bottom}, {right, bottom}, t.grid);
       for (const TimeSpan& s : row.spans) {
         const float x0 = x_of(s.start);
         const float x1 = std::max(x_of(s.start + s.microseconds), x0 + px(kLeastSpan));
+        if (x1 < left || x0 > right) continue;
         const bool own = s.place == cursor;
         const bool of_layer = s.place.layer == cursor.layer;
         const ImU32 fill = own ? t.accent : with_alpha(of_layer ? t.accent : t.text_dim, 0.45f);
         list->AddRectFilled({x0, top}, {std::max(x0 + 1, x1 - 1), bottom}, fill, px(2));
-        if (ImGui::CalcTextSize(s.label.c_str()).x + px(8) < x1 - x0) {
-          list->AddText({x0 + px(4), top + (bottom - top - ImGui::GetFontSize()) / 2},
+        const float seen = std::max(x0, left);  // where its label begins
+        if (ImGui::CalcTextSize(s.label.c_str()).x + px(8) < std::min(x1, right) - seen) {
+          list->AddText({seen + px(4), top + (bottom - top - ImGui::GetFontSize()) / 2},
                         own ? text_on(t.accent) : t.text, s.label.c_str());
         }
         const bool inside = mouse.x >= x0 && mouse.x < x1 && mouse.y >= top && mouse.y < bottom;
@@ -136,9 +201,11 @@ class TimePanel : public Panel {
       list->AddCircleFilled(to, px(2.5f), over ? t.accent : t.text_dim);
       if (over) tooltip(time_wait_text(view_, wait));
     }
-    if (under == nullptr) return;
+    list->PopClipRect();
+    if (ImGui::IsItemHovered() && ImGui::IsMouseDoubleClicked(ImGuiMouseButton_Left)) shown_ = 0;
+    if (under == nullptr || dragged_) return;
     tooltip(time_span_text(view_, *under));
-    if (ImGui::IsItemClicked()) ui.bench.go_to(under->place);
+    if (ImGui::IsItemDeactivated() || picked_for_menu()) ui.bench.go_to(under->place);
   }
 
   static bool near_line(const ImVec2& p, const ImVec2& a, const ImVec2& b) {
@@ -168,18 +235,20 @@ class TimePanel : public Panel {
   }
 
   // Steps of 1, 2 or 5 times a power of ten, so that labels have room.
-  void draw_axis(ImDrawList* list, float top, float left, float right, float bottom) const {
+  static void draw_axis(ImDrawList* list, float top, float left, float right, float bottom,
+                        double begin, double span) {
     const Theme& t = theme();
-    const double room = px(90) / static_cast<double>(right - left) * view_.span;
+    const double room = px(90) / static_cast<double>(right - left) * span;
     double step = std::pow(10, std::floor(std::log10(std::max(room, 1e-3))));
     for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
       if (step * factor < room) continue;
       step *= factor;
       break;
     }
-    for (int mark = 0; mark * step <= view_.span; ++mark) {
-      const double us = mark * step;
-      const float x = left + static_cast<float>(us / view_.span) * (right - left);
+    for (auto mark = static_cast<std::int64_t>(std::ceil(begin / step));
+         static_cast<double>(mark) * step <= begin + span; ++mark) {
+      const double us = static_cast<double>(mark) * step;
+      const float x = left + static_cast<float>((us - begin) / span) * (right - left);
       const std::string label = us == 0 ? "0" : format_us(us);
       const float wide = ImGui::CalcTextSize(label.c_str()).x;
       list->AddLine({x, top + px(kAxis) - px(4)}, {x, bottom}, with_alpha(t.grid, 0.5f));
@@ -195,6 +264,8 @@ class TimePanel : public Panel {
   std::shared_ptr<const ModelGraph> graph_;  // of info_
   Place at_;
   bool layer_alone_ = true;
+  double from_ = 0, shown_ = 0;  // microseconds that are in sight; shown_ 0 = all
+  bool dragged_ = false;
 };
 
 }  // namespace

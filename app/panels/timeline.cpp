@@ -41,7 +41,7 @@ ImU32 cell_colour(Severity cell, bool ahead) {
 
 // Heights of the bands, top to bottom; 0 = left out, because the panel is too low.
 struct Bands {
-  float caption = 0, cells = 0, bars = 0, axis = 0;
+  float map = 0, caption = 0, cells = 0, bars = 0, axis = 0;
 };
 
 class TimelinePanel : public Panel {
@@ -61,6 +61,7 @@ class TimelinePanel : public Panel {
 
   void draw_head(Ui& ui);
   void draw_canvas(Ui& ui, ImVec2 min, ImVec2 size);
+  void handle_map(float y, float height);
   void handle_zoom(bool hovered);
   void handle_click(Ui& ui, bool hovered);
   void draw_captions(float y, float height);
@@ -71,6 +72,8 @@ class TimelinePanel : public Panel {
   void draw_axis(const Ui& ui, float y, float height);
   void draw_stops(const Ui& ui, float bottom);
   void draw_notes(const Workbench& bench, float bottom) const;
+  void draw_troubles() const;
+  void draw_map(float y, float height);
   void look_at_stops(const Workbench& bench);
   void draw_labels(const Ui& ui);
   void draw_cursor(const Ui& ui, float bottom);
@@ -96,6 +99,9 @@ class TimelinePanel : public Panel {
   GridKey key_;
   CellTexture texture_;
   GridKey texture_key_;
+  TimelineGrid map_;                                     // of all steps, where not all are in sight
+  std::pair<std::uint64_t, std::int64_t> map_of_{0, 0};  // version and columns of it
+  bool map_held_ = false;                                // the mouse moves the part in sight
   std::string texture_theme_;
   std::string sentence_;
   Verdict verdict_ = Verdict::kNotCompared;
@@ -235,6 +241,7 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
     rest -= wanted;
     return wanted;
   };
+  if (!zoom_.fits()) bands.map = give(px(10), px(60));
   bands.axis = give(line, px(24));
   bands.caption = give(line, px(36));
   bands.bars = give(std::clamp(size.y * 0.19f, px(12), px(30)), px(30));
@@ -246,7 +253,7 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
                 ? text_width("quantisation") + text_width(" 00 000", numbers()) + px(32)
                 : 0;
   right_ = min.x + size.x - legend_;
-  top_ = min.y + bands.caption;
+  top_ = min.y + bands.map + bands.caption;
   zoom_.set(right_ - left_, px(kWidestColumn), data_.first_step(), data_.end_step());
   const std::int64_t cursor_step = ui.bench.cursor().step;
   if (cursor_step != shown_step_) {
@@ -256,7 +263,8 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
 
   ImGui::InvisibleButton("steps", size);
   const bool hovered = ImGui::IsItemHovered();
-  handle_zoom(hovered);
+  handle_map(min.y, bands.map);
+  if (!map_held_) handle_zoom(hovered);
 
   const GridKey key{data_.version(), zoom_.from(), zoom_.visible_end(),
                     static_cast<std::int64_t>((right_ - left_) / px(kColumnMerge)),
@@ -287,7 +295,11 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
     if (row >= 0 && row < grid_.rows) hover_row_ = row;
   }
 
-  handle_click(ui, hovered);
+  if (map_held_) {
+    if (ImGui::IsItemDeactivated()) map_held_ = dragged_ = false;
+  } else {
+    handle_click(ui, hovered);
+  }
 
   const ImVec2 max{min.x + size.x, min.y + size.y};
   list_->PushClipRect(min, max, true);
@@ -295,8 +307,10 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   draw_labels(ui);
   if (legend_ > 0) draw_legend(min.y, size.y);
   list_->PushClipRect({left_, min.y}, {right_, max.y}, true);
-  if (bands.caption > 0) draw_captions(min.y, bands.caption);
+  if (bands.map > 0) draw_map(min.y, bands.map);
+  if (bands.caption > 0) draw_captions(min.y + bands.map, bands.caption);
   draw_cells();
+  draw_troubles();
   draw_parted(ui.bench.comparison().get());
   if (bands.bars > 0) draw_bars(cells_end + px(2), bands.bars - px(3));
   if (bands.axis > 0) {
@@ -308,6 +322,21 @@ void TimelinePanel::draw_canvas(Ui& ui, ImVec2 min, ImVec2 size) {
   list_->PopClipRect();
   list_->PopClipRect();
   if (hovered) draw_hover(ui);
+}
+
+// In the map of all steps a click or a drag moves what is in sight.
+void TimelinePanel::handle_map(float y, float height) {
+  const ImVec2 mouse = ImGui::GetIO().MousePos;
+  if (ImGui::IsItemActivated()) {
+    map_held_ = height > 0 && mouse.y >= y && mouse.y < y + height && mouse.x >= left_;
+  }
+  if (!map_held_ || !ImGui::IsItemActive()) return;
+  const double share =
+      std::clamp(static_cast<double>((mouse.x - left_) / (right_ - left_)), 0., 1.);
+  const double middle = static_cast<double>(data_.first_step()) +
+                        share * static_cast<double>(data_.end_step() - data_.first_step());
+  const double now = (zoom_.from() + zoom_.visible_end()) / 2;
+  zoom_.pan((now - middle) * zoom_.per_step());
 }
 
 void TimelinePanel::handle_zoom(bool hovered) {
@@ -583,6 +612,57 @@ void TimelinePanel::draw_stops(const Ui& ui, float bottom) {
   }
 }
 
+// All steps, each the worst of its layers, and the part of them that is in sight.
+void TimelinePanel::draw_map(float y, float height) {
+  const Theme& t = theme();
+  const float width = right_ - left_, bottom = y + height - px(3);
+  const std::pair key{data_.version(), static_cast<std::int64_t>(width / px(2))};
+  if (key != map_of_) {
+    map_of_ = key;
+    map_ = timeline_grid(data_, static_cast<double>(data_.first_step()),
+                         static_cast<double>(data_.end_step()), key.second, 2);
+  }
+  const double steps = static_cast<double>(data_.end_step() - data_.first_step());
+  const auto x_in_map = [&](double step) {
+    return left_ +
+           static_cast<float>((step - static_cast<double>(data_.first_step())) / steps) * width;
+  };
+  for (std::int64_t column = 0; column < map_.columns; ++column) {
+    Severity worst = kNothingRan;
+    for (std::int64_t row = 0; row < map_.rows; ++row) {
+      worst = std::max(worst, map_.at(row, column));
+    }
+    if (worst == kNothingRan) continue;
+    const std::int64_t step = map_.first + column * map_.per_column;
+    const float x0 = std::max(x_in_map(static_cast<double>(step)), left_);
+    const float x1 = std::min(x_in_map(static_cast<double>(step + map_.per_column)), right_);
+    list_->AddRectFilled({x0, y}, {std::max(x1, x0 + 1), bottom},
+                         cell_colour(worst, step >= data_.ahead()));
+  }
+  const float x0 = std::max(x_in_map(zoom_.from()), left_);
+  const float x1 = std::min(x_in_map(zoom_.visible_end()), right_);
+  list_->AddRectFilled({left_, y}, {x0, bottom}, with_alpha(t.panel, 0.6f));
+  list_->AddRectFilled({x1, y}, {right_, bottom}, with_alpha(t.panel, 0.6f));
+  list_->AddRect({x0, y - px(1)}, {std::max(x1, x0 + px(3)), bottom + px(1)}, t.text_dim);
+}
+
+// What happened in a step beside its taps, as marks at the upper edge of the cells.
+void TimelinePanel::draw_troubles() const {
+  const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(4);
+  const auto last = std::min(data_.end_step(), static_cast<std::int64_t>(zoom_.visible_end()) + 1);
+  for (auto step = std::max(data_.first_step(), static_cast<std::int64_t>(zoom_.from()));
+       step < last; ++step) {
+    const StepFacts* facts = data_.facts(step);
+    if (facts == nullptr) continue;
+    const StepTrouble trouble = trouble_of(*facts->source);
+    if (trouble == StepTrouble::kNone) continue;
+    const float x = x_of(step) + half;
+    const ImU32 colour = trouble == StepTrouble::kFault ? theme().bad : theme().text;
+    list_->AddTriangleFilled({x - size, top_ - px(1)}, {x + size, top_ - px(1)}, {x, top_ + size},
+                             colour);
+  }
+}
+
 // A line of the selection's colour below each step with a note.
 void TimelinePanel::draw_notes(const Workbench& bench, float bottom) const {
   const float half = static_cast<float>(zoom_.per_step()) * 0.5f, size = px(8);
@@ -652,11 +732,13 @@ void TimelinePanel::draw_hover(Ui& ui) {
     const StepFacts* facts = data_.facts(first);
     if (facts == nullptr || grid_.per_column > 1) return;
     const StepSummary& s = *facts->source;
-    tooltip(fmt::format(
-        "step {}: {}, {} tokens\nops {}, with references {}\nclick: goes to this "
-        "step",
-        format_count(s.step), s.decode_only ? "decode" : "prefill", format_count(s.tokens),
-        format_us(s.seconds * 1e6), format_us(s.wall_seconds * 1e6)));
+    const std::string trouble = trouble_text(s);
+    tooltip(
+        fmt::format("step {}: {}, {} tokens\nops {}, with references {}\nclick: goes to this "
+                    "step{}",
+                    format_count(s.step), s.decode_only ? "decode" : "prefill",
+                    format_count(s.tokens), format_us(s.seconds * 1e6),
+                    format_us(s.wall_seconds * 1e6), trouble.empty() ? "" : "\n" + trouble));
     return;
   }
   const auto [row_first, row_end] = grid_layers(grid_, hover_row_, data_.rows());
@@ -684,6 +766,9 @@ void TimelinePanel::draw_hover(Ui& ui) {
     if (at != other->parted.end()) {
       lines += fmt::format("\nbeside {}: {}", other->name_b, diff_look(at->second).word);
     }
+  }
+  if (const std::string trouble = trouble_text(summary); !trouble.empty()) {
+    lines += "\n" + trouble;
   }
   tooltip(lines + "\nclick: " + format_place(target));
 }

@@ -312,6 +312,21 @@ std::string timeline_sentence(const TimelineData& data) {
   return text + ".";
 }
 
+StepTrouble trouble_of(const StepSummary& step) {
+  const auto fault = [](const Event& event) { return event.kind == EventKind::kError; };
+  if (std::ranges::any_of(step.events, fault)) return StepTrouble::kFault;
+  return step.preemptions > 0 ? StepTrouble::kPreemption : StepTrouble::kNone;
+}
+
+std::string trouble_text(const StepSummary& step) {
+  std::string text;
+  if (step.preemptions > 0) text = plural(step.preemptions, "preemption", "preemptions");
+  for (const Event& event : step.events) {
+    if (event.kind == EventKind::kError) text += (text.empty() ? "" : "\n") + event.text;
+  }
+  return text;
+}
+
 std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step, int layer) {
   std::string text = fmt::format("step {}{} · ", format_count(step.step),
                                  step.resumed ? ", of an earlier start" : "");

@@ -129,6 +129,12 @@ Verdict timeline_verdict(const TimelineData& data);
 // What a cell holds, in lines.
 std::string timeline_cell_text(const Snapshot& snapshot, const StepSummary& step, int layer);
 
+// What happened in a step beside its taps; a fault is more than a preemption.
+enum class StepTrouble { kNone, kPreemption, kFault };
+StepTrouble trouble_of(const StepSummary& step);
+// "2 preemptions", "the lane of wo_a failed"; empty: nothing did.
+std::string trouble_text(const StepSummary& step);
+
 // Step numbers for an axis: distance between labels of at least `min_pixels`.
 std::int64_t axis_distance(double pixels_per_step, double min_pixels);
 

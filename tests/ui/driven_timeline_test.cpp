@@ -100,6 +100,29 @@ TEST(Timeline, TheWheelZoomsAndADragPans) {
   });
 }
 
+TEST(Timeline, TheMapOfAllStepsMovesWhatIsInSight) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_long_session(app, user);
+    for (int i = 0; i < 3; ++i) user.keys(ImGuiKey_Equal);
+    user.wait();
+    ASSERT_FALSE(app.checked("timeline.fit"));
+    const Place cursor = app.bench().cursor();
+    const auto steps = static_cast<std::int64_t>(app.bench().snapshot()->steps.size());
+    const auto in_map = [&](float x) {
+      const ImRect at = user.rect("steps");
+      user.click(ImVec2(at.Min.x + x * at.GetWidth(), at.Min.y + 3));
+      user.wait();
+    };
+    in_map(0.15f);
+    EXPECT_EQ(app.bench().cursor(), cursor) << "what is in sight moves, the cursor does not";
+    const std::int64_t early = step_at(app, user, 0.5f);
+    EXPECT_LT(early, steps / 3);
+    in_map(0.75f);
+    EXPECT_GT(step_at(app, user, 0.5f), steps / 2);
+  });
+}
+
 TEST(Timeline, FirstFailureIsOneClickAway) {
   DrivenApp app;
   app.drive([&](User& user) {

@@ -280,6 +280,28 @@ Effects panel_effects() {
     EXPECT_TRUE(t.app.checked("timeline.fit"));
     EXPECT_EQ(visible_steps(t), before);
   };
+  e["time.zoom_op"] = [](Trial& t) {
+    t.run("panel.time");
+    const std::uint64_t all = t.picture("time");
+    t.run("time.zoom_op");
+    EXPECT_TRUE(t.app.checked("time.zoom_op"));
+    EXPECT_NE(t.picture("time"), all);
+    // A click in the middle meets the op that it was zoomed to.
+    const Place here = t.cursor();
+    t.user.look_at("time");
+    t.run("time.zoom_op");
+    EXPECT_FALSE(t.app.checked("time.zoom_op"));
+    EXPECT_EQ(t.cursor(), here);
+    // The wheel does the same.
+    t.user.look_at("time");
+    const ImRect at = t.user.rect("##time");
+    t.user.ctx->MouseMoveToPos(at.GetCenter());
+    t.user.ctx->MouseWheelY(4);
+    t.user.wait(2);
+    EXPECT_TRUE(t.app.checked("time.zoom_op"));
+    t.run("time.zoom_op");
+    EXPECT_FALSE(t.app.checked("time.zoom_op"));
+  };
   e["time.layer"] = [](Trial& t) {
     const bool before = t.app.checked("time.layer");
     t.run("time.layer");

@@ -384,5 +384,20 @@ TEST(TimelineZoom, BringsAStepIntoViewWithTheLeastMove) {
   EXPECT_DOUBLE_EQ(zoom.visible_end(), 421);
 }
 
+TEST(StepTrouble, AFaultIsMoreThanAPreemption) {
+  StepSummary step;
+  EXPECT_EQ(trouble_of(step), StepTrouble::kNone);
+  EXPECT_EQ(trouble_text(step), "");
+  step.preemptions = 2;
+  EXPECT_EQ(trouble_of(step), StepTrouble::kPreemption);
+  EXPECT_EQ(trouble_text(step), "2 preemptions");
+  Event event;
+  event.kind = EventKind::kError;
+  event.text = "The lane of wo_a failed.";
+  step.events.push_back(event);
+  EXPECT_EQ(trouble_of(step), StepTrouble::kFault);
+  EXPECT_EQ(trouble_text(step), "2 preemptions\nThe lane of wo_a failed.");
+}
+
 }  // namespace timeline_view_test
 }  // namespace attnscope
