@@ -11,6 +11,7 @@
 #include "app/text/format.h"
 #include "app/text/text.h"
 #include "engine/capture/capture.h"
+#include "engine/golden/golden_values.h"
 
 namespace attnscope::gui {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMostRecentFiles = 10;
+constexpr std::size_t kMostFilesLookedAt = 1000;  // whether a folder holds goldens
 constexpr const char* kExtension = ".json";
 
 }  // namespace
@@ -45,14 +47,35 @@ bool is_folder(const std::string& path) {
 
 std::string parent(const std::string& path) { return fs::path(path).parent_path().string(); }
 
+bool is_golden_folder(const std::string& path) {
+  std::error_code code;
+  const fs::directory_iterator files(path, code);
+  std::size_t looked_at = 0;
+  for (auto at = files; !code && at != fs::directory_iterator(); at.increment(code)) {
+    if (at->path().filename().string().ends_with(kSpecSuffix)) return true;
+    if (++looked_at == kMostFilesLookedAt) break;
+  }
+  return false;
+}
+
+// A folder that is a document, not a place where documents are.
+bool opens_as_one(const std::string& folder) {
+  return is_capture_folder(folder) || is_golden_folder(folder);
+}
+
 }  // namespace
+
+std::string opening_command(const std::string& path) {
+  return (is_golden_folder(path) ? "review.open=" : "scenario.open=") + path;
+}
 
 void FileDialog::register_commands(Ui& ui) {
   ui.commands.add(
       {.id = "scenario.open",
        .title = "Open ..",
        .group = "File",
-       .help = "Opens a scenario by name or file, or a capture; without one, asks for it.",
+       .help = "Opens a scenario by name or file, a capture or a folder of goldens; without one, "
+               "asks for it.",
        .shortcut = "Ctrl+O",
        .argument = "NAME or FILE",
        .run = [this, &ui](std::string_view value) -> Result<void> {
@@ -61,6 +84,7 @@ void FileDialog::register_commands(Ui& ui) {
            return {};
          }
          const std::string path(value);
+         if (is_golden_folder(path)) return ui.commands.run("review.open=" + path);
          if (auto ok = ui.bench.open_scenario(path); !ok) return ok;
          remember(ui.settings, path);
          return {};
@@ -117,9 +141,9 @@ void FileDialog::enter(const std::string& folder) {
   }
   error_.clear();
   list_ = std::move(*list);
-  captures_.clear();
+  opened_.clear();
   for (const FolderItem& item : list_.items) {
-    captures_.push_back(!saving_ && item.folder && is_capture_folder(listed_path(item.name)));
+    opened_.push_back(!saving_ && item.folder && opens_as_one(listed_path(item.name)));
   }
   if (!saving_) typed_.clear();
 }
@@ -127,7 +151,7 @@ void FileDialog::enter(const std::string& folder) {
 // A folder is entered, a file opened or saved.
 void FileDialog::activate(Ui& ui, const std::string& path) {
   overwrite_.clear();
-  if (is_folder(path) && (saving_ || !is_capture_folder(path))) {
+  if (is_folder(path) && (saving_ || !opens_as_one(path))) {
     enter(path);
     return;
   }
@@ -148,7 +172,7 @@ void FileDialog::activate(Ui& ui, const std::string& path) {
 
 void FileDialog::finish(Ui& ui, const std::string& path) {
   overwrite_.clear();
-  const auto ok = ui.commands.run((saving_ ? "scenario.save_as=" : "scenario.open=") + path);
+  const auto ok = ui.commands.run(saving_ ? "scenario.save_as=" + path : opening_command(path));
   if (ok) {
     dialog_.close();
   } else {
@@ -196,7 +220,7 @@ void FileDialog::draw_items(Ui& ui) {
   while (clipper.Step()) {
     for (int i = clipper.DisplayStart; i < clipper.DisplayEnd; ++i) {
       const FolderItem& item = list_.items[static_cast<std::size_t>(i)];
-      const bool capture = captures_[static_cast<std::size_t>(i)];
+      const bool capture = opened_[static_cast<std::size_t>(i)];
       const char* mark = capture ? icon::kRecord : item.folder ? icon::kFolder : "   ";
       const std::string label = fmt::format("{}  {}##{}", mark, item.name, item.name);
       if (ImGui::Selectable(label.c_str(), i == chosen_, ImGuiSelectableFlags_AllowDoubleClick)) {

@@ -15,6 +15,10 @@ namespace attnscope::gui {
 // newest first; names of shipped scenarios are listed anyway.
 void remember(Settings& settings, const std::string& path);
 
+// What opens a file or folder that was dropped or chosen: a scenario, a capture, or a folder of
+// goldens.
+std::string opening_command(const std::string& path);
+
 class FileDialog : public Overlay {
  public:
   void register_commands(Ui& ui) override;
@@ -35,7 +39,7 @@ class FileDialog : public Overlay {
   Dialog dialog_;
   bool saving_ = false;
   FolderList list_;
-  std::vector<bool> captures_;  // by item: a folder that is opened, not entered
+  std::vector<bool> opened_;  // by item: a folder that is opened, not entered
   std::string typed_, error_;
   std::string overwrite_;  // path that exists, while it is asked about
   std::vector<std::string> shipped_;

@@ -220,7 +220,7 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
   app.shell().set_content_scale((*platform)->content_scale());
   app.shell().set_graphics((*platform)->description());
   (*platform)->on_drop = [&](const std::vector<std::string>& files) {
-    for (const std::string& file : files) app.shell().ui().run("scenario.open=" + file);
+    for (const std::string& file : files) app.shell().ui().run(opening_command(file));
   };
   // What was open last time comes back, unless something else is asked for.
   const std::string wanted = options.scenario.empty() ? settings.scenario : options.scenario;

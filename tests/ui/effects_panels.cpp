@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "app/gui/file_dialog.h"
 #include "app/reports/causes_run.h"
 #include "app/reports/what_if_run.h"
 #include "app/views/events_view.h"
@@ -80,6 +81,12 @@ void review_goldens(Trial& t) {
   std::filesystem::create_directories(folder);
   make_goldens(folder);
   t.run("layout.review");
+  // File, Open and a drop take the folder too.
+  EXPECT_EQ(opening_command(folder), "review.open=" + folder);
+  EXPECT_EQ(opening_command(t.folder), "scenario.open=" + t.folder);
+  t.run("scenario.open=" + folder);
+  EXPECT_TRUE(t.in_front("review"));
+  EXPECT_TRUE(t.shows("2 of 2 goldens in"));
   t.run("review.open=" + folder);
   EXPECT_TRUE(t.in_front("review"));
   EXPECT_TRUE(t.shows("2 of 2 goldens in"));
