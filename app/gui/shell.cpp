@@ -256,6 +256,27 @@ void Shell::draw_panels() {
     ImGui::End();
     if (was_open != panel->open) dirty_ = true;
   }
+  show_front_tabs();
+}
+
+// A bar that is too short for its tabs is scrolled to the one in front, when that or the room
+// changes; afterwards it is the user's.
+void Shell::show_front_tabs() {
+  for (auto& entry : ImGui::GetCurrentContext()->DockContext.Nodes.Data) {
+    const auto* node = static_cast<ImGuiDockNode*>(entry.val_p);
+    ImGuiTabBar* bar = node != nullptr ? node->TabBar : nullptr;
+    if (bar == nullptr) continue;
+    ImGuiTabItem* tab = ImGui::TabBarFindTabByID(bar, bar->SelectedTabId);
+    const float room = bar->ScrollingRectMaxX - bar->ScrollingRectMinX;
+    if (tab == nullptr || room <= 0) continue;
+    const std::pair<ImGuiID, float> now{tab->ID, room};
+    if (std::exchange(front_tabs_[node->ID], now) == now) continue;
+    const float most = std::max(0.0f, bar->WidthAllTabs - room);
+    float to = bar->ScrollingTarget;
+    to = std::max(to, tab->Offset + tab->Width - room);
+    to = std::clamp(std::min(to, tab->Offset), 0.0f, most);
+    bar->ScrollingTarget = bar->ScrollingAnim = to;
+  }
 }
 
 // Most come forward for a while; all messages stay in the log.

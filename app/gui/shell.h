@@ -9,6 +9,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,6 +79,7 @@ class Shell {
   void draw_status_bar();
   void draw_panels();
   void draw_panel_menu(Panel& panel);
+  void show_front_tabs();
   void draw_messages();
 
   Ui ui_;
@@ -98,6 +100,7 @@ class Shell {
   QuitDialog quit_;
   Picture wanted_picture_, due_picture_;  // of the next frame, without the menu; of this one
   std::string focused_panel_;             // its id; the last one that was
+  std::map<ImGuiID, std::pair<ImGuiID, float>> front_tabs_;  // by place: tab, width of its bar
   bool theme_applied_ = false;
   bool dirty_ = false;
   std::array<float, 60> frame_times_{};

@@ -229,6 +229,30 @@ TEST(Driven, ASmallWindowLeavesTheLargeArrangementAsItWas) {
   std::filesystem::remove_all(folder);
 }
 
+// On a laptop's screen a bar has more tabs than room: the one in front is in sight all the same.
+TEST(Driven, TheTabInFrontIsInSight) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    ImGui::GetIO().DisplaySize = ImVec2(1280, 720);
+    user.settle();
+    user.wait(4);
+    for (const char* panel : {"error", "backends", "notes", "history", "events", "coverage", "sink",
+                              "plan", "index_keys", "why", "bytes", "tensor"}) {
+      user.show(panel);
+      user.wait(3);
+      const ImGuiWindow* window = window_of(user, panel);
+      ASSERT_NE(window, nullptr) << panel;
+      ASSERT_NE(window->DockNode, nullptr) << panel;
+      const ImGuiTabBar* bar = window->DockNode->TabBar;
+      ASSERT_NE(bar, nullptr) << panel;
+      EXPECT_GE(window->DC.DockTabItemRect.Min.x, bar->ScrollingRectMinX - 1) << panel;
+      EXPECT_LE(window->DC.DockTabItemRect.Max.x, bar->ScrollingRectMaxX + 1) << panel;
+    }
+    ImGui::GetIO().DisplaySize = ImVec2(1600, 1000);
+    user.settle();
+  });
+}
+
 TEST(Driven, ATabBarHasOneCross) {
   DrivenApp app(References::kNone);
   app.drive([&](User& user) {
