@@ -12,6 +12,7 @@
 #include "app/gui/file_dialog.h"
 #include "app/gui/layouts.h"
 #include "app/gui/loop.h"
+#include "app/gui/process_memory.h"
 #include "app/reports/report.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
@@ -265,6 +266,7 @@ Result<Image> settled_picture(App& app, Platform& platform) {
 }
 
 Result<as_status> run_gui(const GuiOptions& options, const GuiParts& parts) {
+  give_memory_back();
   std::string state;
   if (auto folder = state_folder()) {
     state = *folder;

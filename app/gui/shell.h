@@ -77,6 +77,7 @@ class Shell {
   void draw_tool_bar();
   void draw_cursor_line();
   void draw_status_bar();
+  const std::string& own_figures();
   void draw_panels();
   void draw_panel_menu(Panel& panel);
   void show_front_tabs();
@@ -105,6 +106,8 @@ class Shell {
   bool dirty_ = false;
   std::array<float, 60> frame_times_{};
   std::size_t timed_frames_ = 0;
+  std::string own_figures_;  // of the status bar
+  double own_figures_at_ = 0;
   std::size_t messages_seen_ = 0;
   struct Toast {
     Message message;

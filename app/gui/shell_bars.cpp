@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "app/gui/icons.h"
+#include "app/gui/process_memory.h"
 #include "app/gui/shell.h"
 #include "app/gui/widgets.h"
 #include "app/text/format.h"
@@ -254,6 +255,23 @@ void Shell::draw_cursor_line() {
   ImGui::End();
 }
 
+// Memory and frames a second, brought up to date once a second: a frame in which nothing else
+// changes looks like the one before.
+const std::string& Shell::own_figures() {
+  const double now = ImGui::GetTime();
+  if (!own_figures_.empty() && now - own_figures_at_ < 1) return own_figures_;
+  own_figures_at_ = now;
+  own_figures_.clear();
+  if (const std::int64_t memory = resident_bytes(); memory > 0) {
+    own_figures_ = fmt::format("  ·  memory {}", format_bytes(static_cast<double>(memory)));
+  }
+  double sum = 0;
+  const std::size_t frames = std::min(timed_frames_, frame_times_.size());
+  for (std::size_t i = 0; i < frames; ++i) sum += frame_times_[i];
+  if (sum > 0) own_figures_ += fmt::format("  ·  {:.0f} fps", static_cast<double>(frames) / sum);
+  return own_figures_;
+}
+
 void Shell::draw_status_bar() {
   const float height = ImGui::GetFrameHeight() + px(2);
   ImGui::PushStyleVar(ImGuiStyleVar_WindowPadding, ImVec2(px(10), px(1)));
@@ -312,10 +330,7 @@ void Shell::draw_status_bar() {
                             back.budget >> 20, plural(back.longest_replay, "step", "steps"));
       }
     }
-    double sum = 0;
-    const std::size_t frames = std::min(timed_frames_, frame_times_.size());
-    for (std::size_t i = 0; i < frames; ++i) sum += frame_times_[i];
-    if (sum > 0) text += fmt::format("  ·  {:.0f} fps", static_cast<double>(frames) / sum);
+    text += own_figures();
     text += fmt::format("  ·  lane {}  ·  CPU {}", now != nullptr ? now->info->lanes : "cpu",
                         cpu::simd_level());
     if (!options_.graphics.empty()) text += "  ·  " + options_.graphics;
