@@ -100,6 +100,7 @@ class Offscreen final : public Platform {
 
   Result<void> render() override {
     glBindFramebuffer(GL_FRAMEBUFFER, frame_);
+    if (drawn_.shows(width_, height_)) return {};
     draw_imgui(width_, height_);
     glFinish();
     return {};
@@ -113,12 +114,14 @@ class Offscreen final : public Platform {
     wake_.notify_all();
   }
   Result<void> recreate() override {
+    drawn_.forget();
     close();
     return open();
   }
   Result<void> resize(int width, int height) override {
     width_ = width;
     height_ = height;
+    drawn_.forget();
     glBindRenderbuffer(GL_RENDERBUFFER, colour_);
     glRenderbufferStorage(GL_RENDERBUFFER, GL_RGBA8, width_, height_);
     return check_frame();
@@ -156,6 +159,7 @@ class Offscreen final : public Platform {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   std::mutex mutex_;
   std::condition_variable wake_;
+  DrawnFrame drawn_;
   bool woken_ = false, had_event_ = false;
 };
 

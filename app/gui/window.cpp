@@ -6,13 +6,18 @@
 #include <imgui_impl_opengl3.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
+#include <utility>
 
 #include "app/gui/gl_frame.h"
 #include "app/gui/platform.h"
 
 namespace attnscope::gui {
 namespace {
+
+constexpr double kFrameSeconds = 1.0 / 60;
 
 std::string glfw_problem() {
   const char* text = nullptr;
@@ -43,7 +48,12 @@ class Window final : public Platform {
   }
 
   bool begin_frame(double wait) override {
-    const double start = glfwGetTime();
+    // Nothing was drawn that would have waited for the screen.
+    if (std::exchange(same_, false) && wait == 0) {
+      const double due = begun_ + kFrameSeconds - glfwGetTime();
+      if (due > 0) std::this_thread::sleep_for(std::chrono::duration<double>(due));
+    }
+    const double start = begun_ = glfwGetTime();
     if (wait < 0) {
       glfwWaitEvents();
       had_event_ = true;
@@ -65,6 +75,8 @@ class Window final : public Platform {
     int width = 0, height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
     if (gl_lost()) return Error{AS_NO_ENVIRONMENT, "the graphics driver lost its context", ""};
+    same_ = drawn_.shows(width, height);
+    if (same_) return {};
     draw_imgui(width, height);
     glfwSwapBuffers(window_);
     return {};
@@ -140,6 +152,10 @@ class Window final : public Platform {
     glfwSwapInterval(1);
     glfwSetWindowSizeLimits(window_, 300, 200, GLFW_DONT_CARE, GLFW_DONT_CARE);
     glfwSetWindowUserPointer(window_, this);
+    drawn_.forget();
+    glfwSetWindowRefreshCallback(window_, [](GLFWwindow* window) {
+      static_cast<Window*>(glfwGetWindowUserPointer(window))->drawn_.forget();
+    });
     glfwSetDropCallback(window_, [](GLFWwindow* window, int count, const char** paths) {
       auto* self = static_cast<Window*>(glfwGetWindowUserPointer(window));
       if (self->on_drop) self->on_drop(std::vector<std::string>(paths, paths + count));
@@ -176,6 +192,9 @@ class Window final : public Platform {
   std::string title_, description_;
   int width_ = 0, height_ = 0;
   std::optional<std::pair<int, int>> at_;
+  DrawnFrame drawn_;
+  bool same_ = false;  // the last frame looked like the one before
+  double begun_ = 0;   // when it began
   bool had_event_ = false;
 };
 

@@ -105,9 +105,9 @@ std::vector<Place> all_places(const Workbench& bench) {
 }
 
 Result<void> measure_app(Report& report) {
-  const std::vector<std::string> names = {"app/cursor_moves", "app/idle_redraw",
-                                          "app/cache_layout", "app/selection_layout",
-                                          "app/error_layout", "app/token_moves"};
+  const std::vector<std::string> names = {
+      "app/cursor_moves",     "app/idle_redraw",  "app/mouse_moves", "app/cache_layout",
+      "app/selection_layout", "app/error_layout", "app/token_moves"};
   if (!report.wants_any(names)) return {};
   auto scenario = load_scenario("default");
   if (!scenario) return scenario.error();
@@ -137,6 +137,12 @@ Result<void> measure_app(Report& report) {
   report.measure("app/cursor_moves", frame, move);
   app.bench().go_to(last);
   report.measure("app/idle_redraw", frame);
+  // From edge to edge, as a hand does it: mostly over what does not answer.
+  report.measure("app/mouse_moves", frame, [&](int i) {
+    const float x = static_cast<float>(i * 7 % kWidth), y = static_cast<float>(i * 5 % kHeight);
+    ImGui::GetIO().AddMousePosEvent(x, y);
+  });
+  ImGui::GetIO().AddMousePosEvent(-FLT_MAX, -FLT_MAX);
   report.measure("app/token_moves", frame, [&](int i) {
     app.bench().select_token(0, app.bench().selected_position() > 0 ? 2000 - i % 500 : 0);
   });

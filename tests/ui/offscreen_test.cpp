@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/gui/gl_frame.h"
 #include "app/gui/gui.h"
 #include "app/panels/panels.h"
 
@@ -124,6 +125,26 @@ TEST_F(OffScreen, PixelsComeFromTheRenderer) {
     colours.insert({picture->rgb[i], picture->rgb[i + 1], picture->rgb[i + 2]});
   }
   EXPECT_GT(colours.size(), 20u) << "text on panels has many shades";
+}
+
+// What looks the same is not drawn again, and what looks otherwise is.
+TEST_F(OffScreen, AFrameThatLooksTheSameIsKnown) {
+  App app(App::Options(), {make_panels});
+  auto platform = make_offscreen(320, 240);
+  ASSERT_TRUE(platform) << platform.error().text();
+  ASSERT_TRUE(settled_picture(app, **platform));
+  DrawnFrame drawn;
+  EXPECT_FALSE(drawn.shows(320, 240)) << "nothing is on the screen yet";
+  EXPECT_TRUE(drawn.shows(320, 240));
+  EXPECT_FALSE(drawn.shows(400, 240)) << "it has another size";
+  EXPECT_TRUE(drawn.shows(400, 240));
+  drawn.forget();
+  EXPECT_FALSE(drawn.shows(400, 240));
+  const auto before = (*platform)->read_pixels();
+  ASSERT_TRUE(app.commands().run("settings.theme_toggle"));
+  ASSERT_TRUE(settled_picture(app, **platform));
+  EXPECT_FALSE(drawn.shows(400, 240)) << "the theme is another one";
+  EXPECT_NE((*platform)->read_pixels().rgb, before.rgb);
 }
 
 TEST_F(OffScreen, APlaceThatCannotBeWrittenIsNamed) {
