@@ -77,7 +77,8 @@ class TimePanel : public Panel {
     for (const TimeRow& row : view_.rows) {
       for (const TimeSpan& span : row.spans) {
         if (span.place != bench.cursor()) continue;
-        shown_ = std::clamp(3 * span.microseconds, view_.span * 1e-4, view_.span);
+        // With a part of what runs before and behind it; of an op that is nearly all, most of it.
+        shown_ = std::clamp(3 * span.microseconds, view_.span * 1e-4, view_.span * 0.9);
         from_ = span.start + (span.microseconds - shown_) / 2;
         hold();
         return {};
