@@ -373,8 +373,8 @@ void ErrorPanel::draw_bars(Ui& ui, float height) {
       }
       list->AddText({a.x + px(2), a.y + px(1)}, verdict_colour(row.worst),
                     verdict_glyph(row.worst));
-      text_cut_middle(list, {a.x + px(20), a.y + px(1)}, name - px(24),
-                      chosen ? t.accent : t.text, label);
+      text_cut_middle(list, {a.x + px(20), a.y + px(1)}, name - px(24), chosen ? t.accent : t.text,
+                      label);
       draw_row(row, {a.x + name, a.y + px(2)}, {a.x + name + bars, a.y + line - px(1)},
                {a.x + width - budget, a.y + px(1)}, {a.x + width, a.y + line - px(1)});
       if (hovered) tooltip(row_tip(row));

@@ -124,7 +124,7 @@ TEST_F(CompareTest, ATokenIsFoundInOtherStepsAndBlocks) {
   // Steps of other lengths: where the second was, the first is found.
   const PairSteps steps = pair_steps(c);
   EXPECT_EQ(steps.steps.size(), c.a->summaries().size());
-  EXPECT_EQ(steps.steps[0].what, "-23 tokens, -1 blocks held in the second") << steps.sentence;
+  EXPECT_EQ(steps.steps[0].what, "-23 tokens, -7 blocks held in the second") << steps.sentence;
   EXPECT_EQ(step_in_first(c, token->b->step), token->a->step);
   EXPECT_EQ(step_in_first(c, 99), -1);
   EXPECT_EQ(locate(c, 99, 0, 1)->a, nullptr) << "no such step";
@@ -160,7 +160,7 @@ TEST_F(CompareTest, WhereTheyPartIsNamedAndFound) {
   const ComparedValues apart = compared_values(*there, first, "indices");
   EXPECT_GT(apart.differing, 0);
   EXPECT_GE(apart.worst_row, 0);
-  EXPECT_FALSE(worst_place(c, first, "lens")) << "they are the same";
+  EXPECT_FALSE(worst_place(c, {first.step, 0, AS_OP_ATTN_NORM}, "y")) << "they are the same";
   const OpDiff* next = c.next(first);
   ASSERT_NE(next, nullptr);
   EXPECT_NE(next->a, first);
