@@ -61,7 +61,7 @@ bool DrawnFrame::shows(int width, int height) {
     hash.add(list->VtxBuffer.Data, static_cast<std::size_t>(list->VtxBuffer.size_in_bytes()));
     hash.add(list->IdxBuffer.Data, static_cast<std::size_t>(list->IdxBuffer.size_in_bytes()));
     for (const ImDrawCmd& command : list->CmdBuffer) {
-      settled = settled && command.UserCallback == nullptr;
+      hash.add(command.UserCallback);  // they choose a sampler
       hash.add(command.ClipRect);
       hash.add(command.GetTexID());
       hash.add(command.VtxOffset);
