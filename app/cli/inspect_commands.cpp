@@ -115,11 +115,14 @@ void print_model(const json& m) {
       m.at("name").get<std::string>(), m.at("layers").size(), m.at("published_layers").get<int>(),
       m.at("parameters").get<std::int64_t>(), m.at("vocabulary").get<int>());
   say("  ({})\n\n", m.at("scope").get<std::string>());
-  for (const char* key : {"hidden", "heads", "head_dim", "q_lora", "o_lora", "o_groups", "window",
-                          "index_heads", "index_dim", "index_topk"}) {
-    say("  {:<12} {:>7}\n", key, m.at(key).get<int>());
+  for (const char* key : {"hidden", "heads", "kv_heads", "head_dim", "q_lora", "o_lora", "o_groups",
+                          "window", "index_heads", "index_dim", "index_topk"}) {
+    if (!m.at(key).is_null()) say("  {:<12} {:>7}\n", key, m.at(key).get<int>());
   }
-  say("  {:<12} {:>7}\n\nlayers:", "index_rows", m.at("index_rows").get<std::string>());
+  if (!m.at("index_rows").is_null()) {
+    say("  {:<12} {:>7}\n", "index_rows", m.at("index_rows").get<std::string>());
+  }
+  say("\nlayers:");
   for (const json& layer : m.at("layers")) {
     say(" {}:{}", layer.at("layer").get<int>(), layer.at("type").get<std::string>());
     if (layer.contains("shares_with")) say("(rows of {})", layer.at("shares_with").get<int>());

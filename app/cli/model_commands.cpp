@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -158,7 +159,10 @@ Result<as_status> export_command(const ModelCommand& c) {
   if (totals->in_blocks > 0) {
     say("{} of {} values in FP8 are others than in bf16\n", totals->changed, totals->in_blocks);
   }
-  say("run it with: attnscope run default --model {}\n", shell_word(c.output));
+  const std::vector<std::string> scenarios = scenario_names();
+  const bool own = std::ranges::find(scenarios, source->config.name) != scenarios.end();
+  say("run it with: attnscope run {} --model {}\n", own ? source->config.name : "default",
+      shell_word(c.output));
   return AS_OK;
 }
 

@@ -292,19 +292,26 @@ json describe_model(const ModelConfig& config) {
                       {"bytes_per_block", g.bytes},
                       {"caches", caches}});
   }
+  // Null where no layer selects.
+  bool selects = false;
+  for (int i = 0; i < config.num_layers(); ++i) selects = selects || layer_selects(config, i);
+  const auto of_indexer = [&](const auto& value) { return selects ? json(value) : json(nullptr); };
   return {{"name", config.name},
+          {"family", config.family},
           {"hidden", config.hidden},
           {"heads", config.heads},
+          {"kv_heads", config.kv_heads},
           {"tensor_parallel", {{"size", config.parallel.size}, {"rank", config.parallel.rank}}},
           {"head_dim", config.head_dim},
           {"q_lora", config.q_lora},
           {"o_lora", config.o_lora},
           {"o_groups", config.o_groups},
           {"window", config.window},
-          {"index_heads", config.index_heads},
-          {"index_dim", config.index_dim},
-          {"index_topk", config.index_topk},
-          {"index_rows", config.switches.index_format == AS_RECORD_INDEX_MXFP4 ? "mxfp4" : "fp8"},
+          {"index_heads", of_indexer(config.index_heads)},
+          {"index_dim", of_indexer(config.index_dim)},
+          {"index_topk", of_indexer(config.index_topk)},
+          {"index_rows",
+           of_indexer(config.switches.index_format == AS_RECORD_INDEX_MXFP4 ? "mxfp4" : "fp8")},
           {"published_layers", config.compress_ratios.size()},
           {"vocabulary", config.vocabulary},
           {"parameters", parameter_count(config)},
