@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "app/reports/train_lock.h"
 #include "app/reports/train_report.h"
 #include "app/reports/train_run.h"
 #include "app/text/interrupt.h"
@@ -66,8 +67,17 @@ Result<void> walk(TrainRun& run, bool& stopped) {
 }
 
 Result<as_status> train_command(const TrainCommand& c) {
-  cpu::ThreadPool pool(static_cast<int>(c.plan.threads));
-  auto opened = TrainRun::open(c.plan, c.again, pool.handle());
+  TrainPlan asked = c.plan;
+  if (auto known = trainable_model(asked.model); !known) return known.error();
+  if (asked.folder.empty()) {
+    auto folder = train_folder(asked);
+    if (!folder) return folder.error();
+    asked.folder = std::move(*folder);
+  }
+  auto lock = TrainLock::take(asked.folder);
+  if (!lock) return lock.error();
+  cpu::ThreadPool pool(static_cast<int>(asked.threads));
+  auto opened = TrainRun::open(std::move(asked), c.again, pool.handle());
   if (!opened) return opened.error();
   TrainRun& run = **opened;
   const TrainPlan& plan = run.plan();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/reports/train_lock.h"
 #include "app/reports/train_run.h"
 #include "engine/config/scenario.h"
 #include "engine/family/preset_name.h"
@@ -164,6 +165,22 @@ TEST_F(TrainTest, StoppedAndKilledTrainingsGiveTheSameBytes) {
   EXPECT_EQ(scenario->model.name, "tiny-v3.2-trained");
   EXPECT_EQ(scenario->checkpoint, path("attnscope/trained/tiny-v3.2/indexer"));
   same_logits(*scenario);
+}
+
+TEST_F(TrainTest, OneAtATimeInAFolder) {
+  {
+    const auto first = TrainLock::take(path("locked"));
+    ASSERT_TRUE(first) << first.error().text();
+    const auto second = TrainLock::take(path("locked"));
+    ASSERT_FALSE(second);
+    EXPECT_NE(second.error().text().find("another training is at work in it"), std::string::npos);
+    EXPECT_TRUE(TrainLock::take(path("beside it")));
+  }
+  EXPECT_TRUE(TrainLock::take(path("locked")));
+  write("file", "");
+  const auto no_folder = TrainLock::take(path("file"));
+  ASSERT_FALSE(no_folder);
+  EXPECT_NE(no_folder.error().text().find("-o FOLDER"), std::string::npos);
 }
 
 TEST_F(TrainTest, SaysWhatIsWrong) {
