@@ -90,8 +90,11 @@ class Loop {
     if (now_seconds() < active_until_ || frames_left_ > 0 || app_.shell().animating()) return 0;
     if (app_.bench().busy() || !commands_.empty()) return kBusyWait;
     if (ImGui::GetIO().WantTextInput) return kTypingWait;
-    const double to_save = app_.shell().seconds_to_save();
-    return to_save > 0 ? to_save : -1;
+    double due = -1;
+    for (const double seconds : {app_.shell().seconds_to_save(), app_.shell().seconds_to_look()}) {
+      if (seconds > 0 && (due < 0 || seconds < due)) due = seconds;
+    }
+    return due;
   }
 
   // A frame takes up one change of a key: those of quick fingers are not shown one by one.

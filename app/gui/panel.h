@@ -36,6 +36,9 @@ class Panel {
   virtual void draw(Ui& ui) = 0;
   // Wants to be redrawn without an event (an animation is running); asked while it is drawn.
   virtual bool animating() const { return false; }
+  // While it is drawn: after so many seconds without a frame one is due, as it shows what changes
+  // outside; 0 = none is.
+  virtual double seconds_to_look() const { return 0; }
   // The window fits its contents and has no scrollbar of its own when false.
   virtual bool scrolls() const { return true; }
 

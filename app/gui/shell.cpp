@@ -184,6 +184,15 @@ double Shell::seconds_to_save() const {
   return dirty_ || ImGui::GetIO().WantSaveIniSettings ? kSaveEvery + 0.1 : 0;
 }
 
+double Shell::seconds_to_look() const {
+  double least = 0;
+  for (const auto& panel : panels_) {
+    const double seconds = panel->drawn ? panel->seconds_to_look() : 0;
+    if (seconds > 0 && (least == 0 || seconds < least)) least = seconds;
+  }
+  return least;
+}
+
 bool Shell::animating() const {
   const auto moves = [](const auto& item) { return item->animating(); };
   return !load_layout_.empty() || !wanted_picture_.file.empty() || !focus_panels_.empty() ||

@@ -56,6 +56,8 @@ class Shell {
   std::optional<ImVec4> rectangle_of(const std::string& panel);  // left, top, right, bottom
   // Writes settings and layout, once they have changed.
   void save();
+  // After so long without a frame one is due for a panel that is drawn; 0 = for none.
+  double seconds_to_look() const;
   // After so long without a frame one is due that writes them; 0 = nothing is to be written.
   double seconds_to_save() const;
 

@@ -11,7 +11,7 @@ std::vector<std::unique_ptr<Panel>> make_panels() {
         make_tensor_panel,   make_bytes_panel,    make_error_panel,    make_selection_panel,
         make_events_panel,   make_notes_panel,    make_history_panel,  make_scenario_panel,
         make_review_panel,   make_coverage_panel, make_why_panel,      make_compare_panel,
-        make_backends_panel}) {
+        make_backends_panel, make_training_panel}) {
     panels.push_back(make());
   }
   return panels;

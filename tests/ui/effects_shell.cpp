@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "app/gui/layouts.h"
 #include "app/gui/theme.h"
@@ -12,10 +15,10 @@ namespace attnscope::gui {
 Effects shell_effects() {
   Effects e;
   for (const char* panel :
-       {"timeline",   "pipeline", "block_tables", "pool",   "cache",     "window", "top_k",
-        "sink",       "tensor",   "bytes",        "error",  "selection", "notes",  "events",
-        "scenario",   "review",   "coverage",     "why",    "compare",   "time",   "plan",
-        "index_keys", "backends", "row_pool",     "history"}) {
+       {"timeline",   "pipeline", "block_tables", "pool",    "cache",     "window", "top_k",
+        "sink",       "tensor",   "bytes",        "error",   "selection", "notes",  "events",
+        "scenario",   "review",   "coverage",     "why",     "compare",   "time",   "plan",
+        "index_keys", "backends", "row_pool",     "history", "training"}) {
     e[std::string("panel.") + panel] = [panel](Trial& t) {
       t.run(std::string("panel.close=") + panel);
       EXPECT_FALSE(t.in_front(panel));
@@ -25,6 +28,19 @@ Effects shell_effects() {
       EXPECT_TRUE(t.app.checked(std::string("panel.") + panel));
     };
   }
+  e["training.show"] = [](Trial& t) {
+    const std::string folder = t.folder + "/attnscope/trained/tiny-v3.2";
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder + "/model.csv")
+        << "step,stage,rate,loss,kl,held_loss,held_sparse,layer,layer_kl,recall,mass,overlap,"
+           "changed\n30,model,0.001,2.5,0.5,2.75,3,0,0.25,0.5,0.5,0.125,1\n";
+    setenv("XDG_DATA_HOME", t.folder.c_str(), 1);
+    EXPECT_FALSE(t.app->commands().run("training.show=tiny-v3.2, indexer")) << "there is none";
+    t.run("training.show=tiny-v3.2, model");
+    EXPECT_TRUE(t.in_front("training"));
+    EXPECT_TRUE(t.shows("30 steps, stage model"));
+    unsetenv("XDG_DATA_HOME");
+  };
   e["messages.dismiss"] = [](Trial& t) {
     t.bench().say(Message::Kind::kInfo, "said in a test");
     t.user.settle();
