@@ -90,17 +90,6 @@ Scenario losing_and_finding() {
   return s;
 }
 
-std::vector<std::uint64_t> digests(Session& session) {
-  std::vector<std::uint64_t> all;
-  while (!session.finished()) {
-    const auto ok = session.step();
-    if (!ok) ADD_FAILURE() << ok.error().text();
-    if (!ok) break;
-    all.push_back(session.digest());
-  }
-  return all;
-}
-
 void expect_nothing_wrong(const Session& session) {
   for (const StepRecord& step : session.history()) {
     for (const TapResult& r : step.results) {

@@ -65,17 +65,6 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   return session ? std::move(*session) : nullptr;
 }
 
-std::vector<std::uint64_t> digests(Session& session) {
-  std::vector<std::uint64_t> all;
-  while (!session.finished()) {
-    const auto ok = session.step();
-    if (!ok) ADD_FAILURE() << ok.error().text();
-    if (!ok) break;
-    all.push_back(session.digest());
-  }
-  return all;
-}
-
 std::vector<std::string> wrong(const Session& session) {
   std::vector<std::string> all;
   for (const StepRecord& step : session.history()) {

@@ -35,6 +35,18 @@ inline void run_steps(Session& session, int steps) {
   }
 }
 
+// Runs to the end; what the session's digest is after each step.
+inline std::vector<std::uint64_t> digests(Session& session) {
+  std::vector<std::uint64_t> all;
+  while (!session.finished()) {
+    const auto ok = session.step();
+    if (!ok) ADD_FAILURE() << ok.error().text();
+    if (!ok) break;
+    all.push_back(session.digest());
+  }
+  return all;
+}
+
 inline void finish(Session& session) {
   while (!session.finished()) {
     const auto ok = session.step();
