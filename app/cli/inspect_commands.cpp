@@ -117,7 +117,7 @@ void print_model(const json& m) {
   say("  ({})\n\n", m.at("scope").get<std::string>());
   for (const char* key : {"hidden", "heads", "kv_heads", "head_dim", "q_lora", "o_lora", "o_groups",
                           "window", "index_heads", "index_dim", "index_topk"}) {
-    if (!m.at(key).is_null()) say("  {:<12} {:>7}\n", key, m.at(key).get<int>());
+    if (!m.at(key).is_null() && m.at(key) != 0) say("  {:<12} {:>7}\n", key, m.at(key).get<int>());
   }
   if (!m.at("index_rows").is_null()) {
     say("  {:<12} {:>7}\n", "index_rows", m.at("index_rows").get<std::string>());

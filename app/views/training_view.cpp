@@ -84,7 +84,7 @@ std::vector<TrainingTable> training_tables(const std::string& folder) {
       const fs::path path = model.path() / (std::string(what) + ".csv");
       if (!fs::is_regular_file(path, code)) continue;
       tables.push_back(
-          {fmt::format("{}, {}", model.path().filename().string(), what), path.string()});
+          {fmt::format("{} {}", model.path().filename().string(), what), path.string()});
     }
   }
   std::ranges::sort(tables, {}, &TrainingTable::name);
@@ -124,10 +124,8 @@ Result<TrainingView> training_view(const std::string& csv, const std::string& pa
   view.plots.push_back({"KL, attention to indexer", false, of_layers(lines, 8)});
   view.plots.push_back({"recall@k", true, of_layers(lines, 9)});
   view.plots.push_back({"attention covered", true, of_layers(lines, 10)});
-  view.plots.push_back(
-      {"share of a selection that the token before had", true, of_layers(lines, 11)});
-  view.plots.push_back(
-      {"share that changed since the interval before", true, of_layers(lines, 12)});
+  view.plots.push_back({"overlap with the token before", true, of_layers(lines, 11)});
+  view.plots.push_back({"changed since the interval before", true, of_layers(lines, 12)});
   return view;
 }
 

@@ -11,7 +11,7 @@
 namespace attnscope {
 
 struct TrainingTable {
-  std::string name;  // "tiny-v3.2-seed-2, indexer"
+  std::string name;  // "tiny-v3.2-seed-2 indexer"
   std::string path;
   friend bool operator==(const TrainingTable&, const TrainingTable&) = default;
 };

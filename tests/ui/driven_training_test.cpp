@@ -43,7 +43,7 @@ TEST(TrainingPanel, FollowsATableAsItGrows) {
     };
     EXPECT_TRUE(waited("No interval has ended yet."));  // the indexer's comes first by name
     user.look_at("training");
-    user.ctx->ComboClick("##training/tiny-v3.2, model");
+    user.ctx->ComboClick("##training/tiny-v3.2 model");
     EXPECT_TRUE(waited("50 steps, stage model: loss on held-out text 2.7500 nats a byte"));
     write(table, kHead + line(50) + line(100), 30);
     EXPECT_TRUE(waited("100 steps, stage model"));

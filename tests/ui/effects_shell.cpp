@@ -35,8 +35,8 @@ Effects shell_effects() {
         << "step,stage,rate,loss,kl,held_loss,held_sparse,layer,layer_kl,recall,mass,overlap,"
            "changed\n30,model,0.001,2.5,0.5,2.75,3,0,0.25,0.5,0.5,0.125,1\n";
     setenv("XDG_DATA_HOME", t.folder.c_str(), 1);
-    EXPECT_FALSE(t.app->commands().run("training.show=tiny-v3.2, indexer")) << "there is none";
-    t.run("training.show=tiny-v3.2, model");
+    EXPECT_FALSE(t.app->commands().run("training.show=tiny-v3.2 indexer")) << "there is none";
+    t.run("training.show=tiny-v3.2 model");
     EXPECT_TRUE(t.in_front("training"));
     EXPECT_TRUE(t.shows("30 steps, stage model"));
     unsetenv("XDG_DATA_HOME");

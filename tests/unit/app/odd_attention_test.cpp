@@ -42,8 +42,8 @@ void expect_right(const std::string& preset, const std::string& more) {
 }
 
 TEST(OddAttention, AScoreWithoutAMaskGivesUnseenKeysNothing) {
-  expect_right("tiny-llama", R"("score": "soft_cap(20)") ");
-      expect_right("tiny-llama", R"("score": "score * 0 + 1")");
+  expect_right("tiny-llama", R"x("score": "soft_cap(20)")x");
+  expect_right("tiny-llama", R"("score": "score * 0 + 1")");
 }
 
 TEST(OddAttention, HeadsAndTokensThatSeeNothingGiveNothing) {

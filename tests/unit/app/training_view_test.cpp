@@ -83,8 +83,8 @@ TEST(TrainingViewTest, FindsTablesByName) {
   }
   const std::vector<TrainingTable> tables = training_tables(folder.string());
   ASSERT_EQ(tables.size(), 2u);
-  EXPECT_EQ(tables[0].name, "tiny-v3.2, model");
-  EXPECT_EQ(tables[1].name, "tiny-v3.2-seed-2, indexer");
+  EXPECT_EQ(tables[0].name, "tiny-v3.2 model");
+  EXPECT_EQ(tables[1].name, "tiny-v3.2-seed-2 indexer");
   EXPECT_EQ(tables[1].path, (folder / "tiny-v3.2-seed-2/indexer.csv").string());
   fs::remove_all(folder);
 }
