@@ -126,6 +126,40 @@ __device__ __forceinline__ void again_in_float(const Block<Rows>& block, const L
   }
 }
 
+// Into the L2 what the block that probably comes next on this multiprocessor waits for first:
+// queries, lengths and lists. By a warpgroup that has gathered all its tiles, while the others
+// still compute.
+template <class Rows>
+__device__ __forceinline__ void fetch_for_next_block(const as_sparse_attention_params& p) {
+  std::uint32_t multiprocessors;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(multiprocessors));
+  const std::uint32_t id = blockIdx.x + multiprocessors;
+  if (id >= gridDim.x || gridDim.z > 1 || portable::has_plan(p)) return;
+  const std::uint32_t of_token = (static_cast<std::uint32_t>(p.q.shape[1]) + kHeads - 1) / kHeads;
+  const std::int64_t token = id / of_token;
+  const int first_head = static_cast<int>(id % of_token) * kHeads;
+  const int heads = min(kHeads, static_cast<int>(p.q.shape[1]) - first_head);
+  const int thread = static_cast<int>(threadIdx.x) % kGroup;
+  constexpr int kLine = 128, kLines = Rows::kWidth * 2 / kLine;  // bytes, of a head's queries
+#pragma unroll 1
+  for (int i = thread; i < heads * kLines; i += kGroup) {
+    const auto* head = at<std::uint16_t>(p.q, token, first_head + i / kLines);
+    prefetch(reinterpret_cast<const unsigned char*>(head) + i % kLines * kLine);
+  }
+  const auto fetch_list = [&](const as_tensor& list, const as_tensor& lens) {
+    const auto* slots = reinterpret_cast<const unsigned char*>(at<std::int32_t>(list, token));
+#pragma unroll 1
+    for (std::int64_t byte = thread * kLine; byte < list.shape[1] * 4; byte += kGroup * kLine) {
+      prefetch(slots + byte);
+    }
+    if (thread == 0) {
+      prefetch(reinterpret_cast<const unsigned char*>(at<std::int32_t>(lens, token)));
+    }
+  };
+  fetch_list(p.indices, p.topk_length);
+  if (p.extra_cache.record != AS_RECORD_NONE) fetch_list(p.extra_indices, p.extra_topk_length);
+}
+
 // What a warpgroup does for the block's tiles. Whether its result is of no use.
 template <bool exact, bool together, int group, class Rows>
 __device__ __forceinline__ bool attend(const as_sparse_attention_params& p, const Sources& sources,
@@ -136,6 +170,7 @@ __device__ __forceinline__ bool attend(const as_sparse_attention_params& p, cons
     const bool misfit = Gather<exact, group - 2, Rows, !together>(
                             lists, sources, static_cast<int>(threadIdx.x) % kGroup)
                             .tiles(shared, block.begin, block.end);
+    if constexpr (group == 3 && !together) fetch_for_next_block<Rows>(p);
     barrier_wait(kReady + group - 2, 32 + kGroup);
     return misfit;
   } else if constexpr (group == 0) {
