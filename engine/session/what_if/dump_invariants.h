@@ -40,9 +40,9 @@ void check_positions(const Session& session, DumpInvariants& to, int number);
 // The last token alone, by the lane that ran the op, is as in its batch (row_alone.h).
 void check_last_row_alone(const Session& session, DumpInvariants& to, int number);
 // Weights recomputed from rows of an attention op (attention_copy.h): they sum to 1 with the sink,
-// and the op's LSE is theirs. rows: tokens of the copy.
-void check_masses(const AttentionCopy& copy, const std::vector<std::int32_t>& rows,
-                  DumpInvariants& to, int number);
+// and the op's LSE is theirs, as far as its lane may be from it. rows: tokens of the copy.
+void check_masses(const Session& session, const AttentionCopy& copy,
+                  const std::vector<std::int32_t>& rows, DumpInvariants& to, int number);
 // The last token of each request that has one in the step.
 std::vector<std::int32_t> last_rows(const StepMetadata& step);
 

@@ -231,7 +231,7 @@ void InvariantChecks::attention(const Session& session) {
   // Their lists are the longest.
   const std::vector<std::int32_t> rows = last_rows(m);
   const AttentionCopy copy = copy_attention(p, rows, nullptr);
-  check_masses(copy, rows, to_, kAttentionMass);
+  check_masses(session, copy, rows, to_, kAttentionMass);
   const std::int64_t columns = copy.window + copy.extra;
   if (!present(p.extra_indices)) return;
   const int layer = session.cursor().layer;  // it stands on the next op of the same layer

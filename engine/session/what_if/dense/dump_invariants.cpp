@@ -91,14 +91,14 @@ void check_dense(const Session& session, DumpInvariants& to) {
       rows_written(session, to);
       const auto rows = last_rows(session.metadata());
       const auto& p = session.last_params().get<as_paged_attention_params>();
-      check_masses(copy_attention(p, rows, nullptr), rows, to, kDenseMass);
+      check_masses(session, copy_attention(p, rows, nullptr), rows, to, kDenseMass);
       return check_last_row_alone(session, to, kDenseRowAlone);
     }
     case AS_OP_VARLEN_ATTENTION: {
       const auto& p = session.last_params().get<as_varlen_attention_params>();
       const auto rows =
           present(p.token_to_req) ? last_of_sources(p) : last_rows(session.metadata());
-      return check_masses(copy_attention(p, rows, nullptr), rows, to, kDenseMass);
+      return check_masses(session, copy_attention(p, rows, nullptr), rows, to, kDenseMass);
     }
     default:
       return;

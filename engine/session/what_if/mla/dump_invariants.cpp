@@ -210,7 +210,7 @@ void check_mla(const Session& session, DumpInvariants& to) {
     mla_rows_written(session, to);
     const auto rows = last_rows(session.metadata());
     const ListedAttention listed(params, rows);
-    check_masses(copy_attention(listed.params(), rows, nullptr), rows, to, kMlaMass);
+    check_masses(session, copy_attention(listed.params(), rows, nullptr), rows, to, kMlaMass);
     check_last_row_alone(session, to, kMlaRowAlone);
   }
 }
