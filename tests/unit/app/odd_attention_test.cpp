@@ -13,11 +13,13 @@ namespace attnscope {
 namespace odd_attention_test {
 
 RunResult run(const std::string& preset, const std::string& more) {
+  // An encoder's request ends with the step of its prompt.
+  const std::string tokens = preset == "tiny-bert" ? "1" : "3";
   const auto scenario = parse_scenario(
       R"({"version": 1, "model": {"preset": ")" + preset + R"(", "seed": 12, )" + more +
           R"(}, "pool_blocks": 40, "token_budget": 64, "decode_steps": 2, "requests": [)" +
-          R"({"name": "a", "text": "Why does the window move at all?", "max_new_tokens": 3},)" +
-          R"({"name": "b", "text": "A short one.", "max_new_tokens": 3}]})",
+          R"({"name": "a", "text": "Why does the window move at all?", "max_new_tokens": )" +
+          tokens + R"(},{"name": "b", "text": "A short one.", "max_new_tokens": )" + tokens + "}]}",
       "odd.json");
   EXPECT_TRUE(scenario) << scenario.error().text();
   if (!scenario) return {};
