@@ -115,6 +115,7 @@ const char* agreement_name(Agreement agreement) {
 Result<std::vector<EssClaim>> ess_claims(const std::vector<SelectionTrace>& recorded,
                                          const OverlapConstants& constants) {
   std::vector<EssClaim> claims;
+  claims.reserve(recorded.size() + 8);
   for (const SelectionTrace& trace : recorded) claims.push_back(overlap_claim(trace));
   if (recorded.empty()) {
     claims.push_back(

@@ -117,12 +117,12 @@ class Chart {
           fmt::format("<path class=\"grid\" d=\"M{0:.1f} {2:.1f}H{1:.1f}\"/>\n", kLeft, kRight, y);
       out += text_at(kLeft - 8, y + 4, "soft", "end", time_text(tick));
     }
-    for (double context = x_.low; context <= x_.high; context *= 2) {
-      const double x = x_at(context);
+    const auto low = std::max<std::int64_t>(1, std::llround(x_.low));
+    for (std::int64_t context = low; static_cast<double>(context) <= x_.high; context *= 2) {
+      const double x = x_at(static_cast<double>(context));
       out +=
           fmt::format("<path class=\"grid\" d=\"M{0:.1f} {1:.1f}V{2:.1f}\"/>\n", x, kTop, kBottom);
-      out += text_at(x, kBottom + 18, "soft", "middle",
-                     short_count(static_cast<std::int64_t>(context)));
+      out += text_at(x, kBottom + 18, "soft", "middle", short_count(context));
     }
     out += fmt::format(
         "<path class=\"axis\" d=\"M{0:.1f} {1:.1f}V{2:.1f}H{3:.1f}\" "

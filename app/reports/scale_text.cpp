@@ -47,7 +47,7 @@ std::string times(const std::vector<ScaleLine>& lines) {
 }
 
 std::string r2_text(const LinearFit& fit) {
-  const std::string number = fit.r2 ? fmt::format("R2 {:.4f}", *fit.r2) : "R2 -";
+  std::string number = fit.r2 ? fmt::format("R2 {:.4f}", *fit.r2) : "R2 -";
   if (fit.meaningful()) return number;
   return number + (fit.slope_error ? " (not meaningful: the slope is within noise)"
                                    : " (not meaningful: two points)");

@@ -112,6 +112,7 @@ std::vector<std::int32_t> learnt_batch(const TrainText& text, std::uint64_t seed
   std::int64_t places = 0;
   for (const TextRun& run : text.learnt) places += places_in(run, length + 1);
   std::vector<std::int32_t> out;
+  if (places < 1) return out;  // no text that was read is so short
   for (std::int64_t s = 0; s < sequences; ++s) {
     const std::uint64_t counter =
         scattered(seed) + static_cast<std::uint64_t>(step * sequences + s);

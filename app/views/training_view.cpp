@@ -70,6 +70,7 @@ std::vector<TrainingCurve> of_layers(const std::vector<Line>& lines, std::size_t
     curve.values.push_back(line.numbers[column]);
   }
   std::vector<TrainingCurve> out;
+  out.reserve(curves.size());
   for (auto& [layer, curve] : curves) out.push_back(std::move(curve));
   return out;
 }

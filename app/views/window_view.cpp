@@ -262,7 +262,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     if (owner != nullptr && slot.position >= 0 && slot.position < owner->request.num_tokens()) {
       slot.token = owner->request.tokens[static_cast<std::size_t>(slot.position)];
     }
-    if (const auto column = columns.find(slot.slot); column != columns.end()) {
+    if (const auto column = columns.find(slot.slot);
+        weights != nullptr && column != columns.end()) {
       slot.has_weight = true;
       slot.logit = mean_over_heads(*weights, weights->logits, kept, column->second, head);
       slot.weight = mean_over_heads(*weights, weights->weights, kept, column->second, head);

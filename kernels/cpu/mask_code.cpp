@@ -81,7 +81,7 @@ double variable(int op, const MaskPlace& place, double score) {
 }  // namespace
 
 double run_mask_code(const as_tensor& code, const MaskPlace& place, double score) {
-  double stack[AS_MASK_STACK];
+  double stack[AS_MASK_STACK] = {};
   int top = 0;  // values on it
   for (std::int64_t i = 0; i < code.shape[0]; ++i) {
     const auto op = static_cast<int>(*at<double>(code, i, 0));

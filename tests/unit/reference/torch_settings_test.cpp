@@ -22,12 +22,13 @@ TEST(TorchSettings, OthersAreLeftToOpenBlas) {
 }
 
 TEST(TorchSettings, AreMadeBeforeMainAndLeaveTheUsersOwn) {
-  ASSERT_NE(std::getenv("OPENBLAS_THREAD_TIMEOUT"), nullptr);
+  const char* own = std::getenv("OPENBLAS_THREAD_TIMEOUT");
+  ASSERT_NE(own, nullptr);
+  const std::string before = own;
   const std::string core = openblas_core(this_processor());
   if (!core.empty()) {
     ASSERT_NE(std::getenv("OPENBLAS_CORETYPE"), nullptr);
   }
-  const std::string before = std::getenv("OPENBLAS_THREAD_TIMEOUT");
   ASSERT_EQ(setenv("OPENBLAS_THREAD_TIMEOUT", "21", 1), 0);
   tell_libraries();
   EXPECT_STREQ(std::getenv("OPENBLAS_THREAD_TIMEOUT"), "21");
