@@ -7,50 +7,23 @@
 #include <imgui_impl_opengl3.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "engine/io/content_hash.h"
 
 namespace attnscope::gui {
 
-namespace {
-
-class Hash {
- public:
-  void add(const void* data, std::size_t bytes) {
-    const auto* at = static_cast<const unsigned char*>(data);
-    for (; bytes >= sizeof(std::uint64_t); bytes -= sizeof(std::uint64_t)) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, at, sizeof word);
-      mix(word);
-      at += sizeof word;
-    }
-    std::uint64_t rest = bytes;
-    std::memcpy(&rest, at, bytes);
-    mix(rest + bytes);
-  }
-  template <class T>
-  void add(const T& value) {
-    add(&value, sizeof value);
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  void mix(std::uint64_t word) {
-    value_ = (value_ ^ word) * 0x9e3779b97f4a7c15u;
-    value_ ^= value_ >> 29;
-  }
-  std::uint64_t value_ = 0xcbf29ce484222325u;
-};
-
-}  // namespace
-
 bool DrawnFrame::shows(int width, int height) {
   const ImDrawData& data = *ImGui::GetDrawData();
-  Hash hash;
-  hash.add(width);
-  hash.add(height);
-  hash.add(data.DisplaySize);
-  hash.add(ImGui::GetStyleColorVec4(ImGuiCol_WindowBg));
+  std::uint64_t hash = 0;
+  const auto add_bytes = [&hash](const void* bytes, std::size_t size) {
+    hash = content_hash(bytes, size, hash);
+  };
+  const auto add = [&](const auto& value) { add_bytes(&value, sizeof value); };
+  add(width);
+  add(height);
+  add(data.DisplaySize);
+  add(ImGui::GetStyleColorVec4(ImGuiCol_WindowBg));
   bool settled = true;
   if (data.Textures != nullptr) {
     for (const ImTextureData* texture : *data.Textures) {
@@ -58,18 +31,18 @@ bool DrawnFrame::shows(int width, int height) {
     }
   }
   for (const ImDrawList* list : data.CmdLists) {
-    hash.add(list->VtxBuffer.Data, static_cast<std::size_t>(list->VtxBuffer.size_in_bytes()));
-    hash.add(list->IdxBuffer.Data, static_cast<std::size_t>(list->IdxBuffer.size_in_bytes()));
+    add_bytes(list->VtxBuffer.Data, static_cast<std::size_t>(list->VtxBuffer.size_in_bytes()));
+    add_bytes(list->IdxBuffer.Data, static_cast<std::size_t>(list->IdxBuffer.size_in_bytes()));
     for (const ImDrawCmd& command : list->CmdBuffer) {
-      hash.add(command.UserCallback);  // they choose a sampler
-      hash.add(command.ClipRect);
-      hash.add(command.GetTexID());
-      hash.add(command.VtxOffset);
-      hash.add(command.IdxOffset);
-      hash.add(command.ElemCount);
+      add(command.UserCallback);  // they choose a sampler
+      add(command.ClipRect);
+      add(command.GetTexID());
+      add(command.VtxOffset);
+      add(command.IdxOffset);
+      add(command.ElemCount);
     }
   }
-  const std::uint64_t now = settled ? hash.value() | 1 : 0;
+  const std::uint64_t now = settled ? hash | 1 : 0;
   return std::exchange(drawn_, now) == now && now != 0;
 }
 
