@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <filesystem>
+
+#include "engine/io/user_folder.h"
 
 namespace attnscope {
 
@@ -16,19 +17,9 @@ std::string trained_base(std::string_view name) {
 }
 
 Result<std::string> trained_folder() {
-  const char* data = std::getenv("XDG_DATA_HOME");
-  const char* home = std::getenv("HOME");
-  fs::path base;
-  if (data != nullptr && *data == '/') {  // a relative one does not count
-    base = data;
-  } else if (home != nullptr && *home != '\0') {
-    base = fs::path(home) / ".local" / "share";
-  } else {
-    return Error{AS_NO_ENVIRONMENT,
-                 "no folder for trained models: neither XDG_DATA_HOME nor HOME is set",
-                 "set XDG_DATA_HOME to a folder that can be written"};
-  }
-  return (base / "attnscope" / "trained").string();
+  auto folder = user_folder("XDG_DATA_HOME", ".local/share", "trained models");
+  if (!folder) return folder;
+  return (fs::path(*folder) / "trained").string();
 }
 
 Result<std::string> trained_checkpoint(std::string_view name) {
