@@ -67,6 +67,14 @@ std::uint8_t* history_row(const as_cache& cache, std::int64_t row) {
   return static_cast<std::uint8_t*>(cache.data.data) + to_size(row) * history_row_bytes(cache);
 }
 
+// Of the bytes of a block's group; what lies between pages is as poisoned.
+std::shared_ptr<const KeptBlock> kept_block(std::int64_t stride, const std::uint8_t* from,
+                                            std::size_t bytes, SlotMarks marks) {
+  std::vector<std::uint8_t> content(to_size(stride), 0xFF);
+  std::memcpy(content.data(), from, bytes);
+  return std::make_shared<const KeptBlock>(KeptBlock{std::move(content), std::move(marks)});
+}
+
 Error damaged(const std::string& path, const std::string& what) {
   return bad_input(fmt::format("{}: {}", path, what),
                    "a kept session is only a shortcut: the steps can be run again");
@@ -319,9 +327,7 @@ void SessionFile::read_swapped(ByteReader& in, const Session& s, Picture& pictur
     const std::size_t bytes = group_bytes(s, block.group);
     const std::uint8_t* from = in.bytes(bytes);
     if (!in.ok()) return;
-    std::vector<std::uint8_t> content(to_size(s.slab_->block_stride()), 0xFF);
-    std::memcpy(content.data(), from, bytes);
-    block.kept = std::make_shared<const KeptBlock>(KeptBlock{std::move(content), std::move(marks)});
+    block.kept = kept_block(s.slab_->block_stride(), from, bytes, std::move(marks));
     picture.swapped.put(host, std::move(block));
   }
 }
@@ -329,7 +335,6 @@ void SessionFile::read_swapped(ByteReader& in, const Session& s, Picture& pictur
 void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture,
                               const Picture* now) {
   if (!in.ok()) return;
-  const auto stride = to_size(s.slab_->block_stride());
   const std::vector<BlockOwner> owners = picture.serving.owners();
   const std::vector<BlockOwner> later = now != nullptr ? now->serving.owners() : owners;
   for (std::size_t i = 0; i < picture.ids.size(); ++i) {
@@ -351,10 +356,8 @@ void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture
       from = in.bytes(group_bytes(s, group));
     }
     if (!in.ok()) return;
-    std::vector<std::uint8_t> content(stride, 0xFF);  // between pages as poisoned
-    std::memcpy(content.data(), from, group_bytes(s, group));
     picture.blocks.push_back(
-        std::make_shared<const KeptBlock>(KeptBlock{std::move(content), std::move(marks)}));
+        kept_block(s.slab_->block_stride(), from, group_bytes(s, group), std::move(marks)));
   }
 }
 
