@@ -8,6 +8,7 @@
 #include "engine/io/assets_folder.h"
 #include "engine/io/byte_stream.h"
 #include "engine/io/json_file.h"
+#include "engine/model/synthetic_fill.h"
 
 namespace attnscope {
 namespace {
@@ -16,14 +17,6 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kTextPiece = 4100;  // four sequences of 1,024 bytes and what follows each
 constexpr std::int64_t kHeldOf = 10;       // one of so many pieces
-
-// Of a counter: what splitmix64 gives for it.
-std::uint64_t scattered(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 std::int64_t bytes_of(const std::vector<TextRun>& runs) {
   std::int64_t n = 0;
@@ -115,8 +108,9 @@ std::vector<std::int32_t> learnt_batch(const TrainText& text, std::uint64_t seed
   if (places < 1) return out;  // no text that was read is so short
   for (std::int64_t s = 0; s < sequences; ++s) {
     const std::uint64_t counter =
-        scattered(seed) + static_cast<std::uint64_t>(step * sequences + s);
-    auto place = static_cast<std::int64_t>(scattered(counter) % static_cast<std::uint64_t>(places));
+        element_hash(seed, 0) + static_cast<std::uint64_t>(step * sequences + s);
+    auto place =
+        static_cast<std::int64_t>(element_hash(counter, 0) % static_cast<std::uint64_t>(places));
     for (const TextRun& run : text.learnt) {
       const std::int64_t here = places_in(run, length + 1);
       if (place < here) {
