@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "app/cli/writable.h"
 #include "app/reports/train_lock.h"
 #include "app/reports/train_report.h"
 #include "app/reports/train_run.h"
@@ -113,6 +114,7 @@ Result<as_status> report_command(const TrainReportCommand& c) {
   auto folders =
       c.folders.empty() ? trained_seeds(c.model) : Result<std::vector<std::string>>(c.folders);
   if (!folders) return folders.error();
+  if (auto ok = check_writable("--csv", c.csv); !ok) return ok.error();
   cpu::ThreadPool pool(c.threads);
   auto report = train_report(c.model, *folders, c.options, pool.handle());
   if (!report) return report.error();
