@@ -95,7 +95,9 @@ void leave_out_unknown(nlohmann::json& report) {
     report.erase(key);
   }
   for (const char* key : {"peak_bytes", "hashing_seconds"}) report["run"].erase(key);
-  for (const char* key : {"drafted_tokens", "accepted_drafts"}) report["serving"].erase(key);
+  for (const char* key : {"drafted_tokens", "accepted_drafts", "swaps_refused"}) {
+    report["serving"].erase(key);
+  }
   for (nlohmann::json& step : report["steps"]) {
     for (const char* key : {"sampled", "drafted", "accepted", "proposed"}) step.erase(key);
   }
