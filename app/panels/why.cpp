@@ -164,9 +164,14 @@ class WhyPanel : public Panel {
 
   void head_of_what_if(Ui& ui) {
     if (const auto asking = ui.bench.asking()) {
-      sentence(fmt::format("On the way to {}: {:.0f} %.", format_place(asking->second),
-                           100 * asking->first));
-      return;
+      const bool begun =
+          what_if_ != nullptr && !what_if_->whole && what_if_->place == asking->second;
+      sentence(fmt::format("{}{}: {:.0f} %.",
+                           begun ? "Rows as they were before quantisation, from "
+                                   "the first step to "
+                                 : "On the way to ",
+                           format_place(asking->second), 100 * asking->first));
+      if (!begun) return;
     }
     if (what_if_ == nullptr) {
       sentence("What would have come out if one thing had been different?");

@@ -8,10 +8,10 @@ namespace attnscope {
 
 Result<CausesOf> causes_in_scenario(const Scenario& scenario, const LaneRegistry& registry,
                                     SessionOptions options, const LanesFrom& later,
-                                    const Place& place,
+                                    const SessionState* begin, const Place& place,
                                     const std::function<bool(double)>& progress) {
   auto session =
-      run_beside(scenario, registry, std::move(options), later, place, progress, nullptr);
+      run_beside(scenario, registry, std::move(options), later, begin, place, progress, nullptr);
   if (!session) return session.error();
   Session& s = **session;
   const OpParams& params = s.last_called();

@@ -20,10 +20,10 @@ struct CausesOf {
 // No mistake is begun after so many seconds: somebody waits.
 inline constexpr double kSecondsOfCauses = 20;
 
-// Runs the scenario up to the place, as run_beside, on a session of its own.
+// Runs the scenario up to the place, as run_beside(), on a session of its own.
 Result<CausesOf> causes_in_scenario(const Scenario& scenario, const LaneRegistry& registry,
                                     SessionOptions options, const LanesFrom& later,
-                                    const Place& place,
+                                    const SessionState* begin, const Place& place,
                                     const std::function<bool(double)>& progress);
 // AS_BAD_INPUT: what the capture lacks of the call.
 Result<CausesOf> causes_in_capture(const Capture& capture, const LaneRegistry& registry,

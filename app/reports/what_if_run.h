@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/config/scenario.h"
+#include "engine/session/persist/session_file.h"
 #include "engine/session/step/step_trace.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/session/what_if/what_if.h"
@@ -31,21 +32,25 @@ struct WhatIfOf {
   std::vector<WhatIf> changes;
   std::string sentence;
   RowAlone alone;  // the token with the worst element, or the last
+  // Nothing was left out that the steps before where it began from would be needed for.
+  bool whole = true;
 };
 
 // The same with the lanes that a session got on its way. options.references is not asked: it runs
-// ref.sim. progress: share of the way; false gives up, and the result is an error without text
+// ref.sim. begin: what that session was before an earlier step, with ref.sim's history; null = from
+// the start. progress: share of the way; false gives up, and the result is an error without text
 // then.
 Result<std::unique_ptr<Session>> run_beside(const Scenario& scenario, const LaneRegistry& registry,
                                             SessionOptions options, const LanesFrom& later,
-                                            const Place& place,
+                                            const SessionState* begin, const Place& place,
                                             const std::function<bool(double)>& progress,
                                             const std::function<void(Session&)>& after_op);
 
-// options.references is not asked: it needs ref.sim. progress: share of the way; false gives up,
-// and the result is an error without text then.
+// As run_beside(). Not from the start, changes that read rows as they were before quantisation are
+// left out: whole says whether there are any.
 Result<WhatIfOf> what_if_of(const Scenario& scenario, const LaneRegistry& registry,
-                            SessionOptions options, const LanesFrom& later, const Place& place,
+                            SessionOptions options, const LanesFrom& later,
+                            const SessionState* begin, const Place& place,
                             const std::function<bool(double)>& progress);
 
 // Which token to compute alone: the one with the worst element where the op is wrong, else the

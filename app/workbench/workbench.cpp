@@ -297,6 +297,14 @@ bool Workbench::poll() {
     impl.asking.reset();
     done();
   }
+  {
+    std::lock_guard lock(impl.mailbox->mutex);
+    if (impl.asking && impl.mailbox->what_if) {
+      what_if_ = impl.mailbox->what_if;
+      ++version_;
+    }
+    impl.mailbox->what_if.reset();
+  }
   for (std::string& fault : take_plugin_faults()) {
     lane_faults_.push_back(fault);
     say(Message::Kind::kError, std::move(fault));

@@ -13,11 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "app/reports/what_if_run.h"
 #include "app/wiring/wiring.h"
 #include "app/workbench/pooled_tokens.h"
 #include "app/workbench/workbench.h"
 
 namespace attnscope {
+
+using StateAsked = std::future<Result<SessionState>>;
 
 struct Workbench::Impl {
   explicit Impl(Options o) : options(std::move(o)), registry(all_lanes()) {}
@@ -26,6 +29,7 @@ struct Workbench::Impl {
     std::mutex mutex;
     std::shared_ptr<const BlockBytes> bytes;
     std::shared_ptr<const PooledTokens> pooled;
+    std::shared_ptr<const WhatIfOf> what_if;  // not whole yet; taken by poll()
     std::optional<Error> error;
   };
 
@@ -50,6 +54,7 @@ struct Workbench::Impl {
   };
 
   void start(const RunSetup& setup, bool warm);
+  StateAsked ask_state(std::int64_t step);
   void retire() {
     if (!worker) return;
     worker->cancel();

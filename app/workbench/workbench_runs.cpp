@@ -164,6 +164,35 @@ SessionOptions Workbench::options_beside() const {
   return options;
 }
 
+// What the session was before a step: asked of its thread where that is free, which answers soon.
+// Nothing where it computes, or cannot say.
+StateAsked Workbench::Impl::ask_state(std::int64_t step) {
+  if (!worker || !worker->idle()) return {};
+  auto answer = std::make_shared<std::promise<Result<SessionState>>>();
+  StateAsked asked = answer->get_future();
+  worker->post("handing on what it was", [answer, step](Session& s) {
+    answer->set_value(session_state(s, step, References::kSim));
+    return Result<void>();
+  });
+  return asked;
+}
+
+namespace {
+
+// The answer; nothing where there is none, or nothing is gained by it.
+std::optional<SessionState> state_of(StateAsked asked) {
+  if (!asked.valid()) return std::nullopt;
+  try {
+    auto state = asked.get();
+    if (state && state->step > 0) return std::move(*state);
+  } catch (const std::future_error&) {
+    // The command was dropped.
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<void> Workbench::ask_what_if() {
   if (capture_) return usage_error("a capture runs nothing", "open its scenario");
   if (cursor_.step < 0) return usage_error("no op has run yet", "run a step first");
@@ -172,18 +201,35 @@ Result<void> Workbench::ask_what_if() {
     return bad_input("tables and lists are integers: there is nothing to change in them",
                      "go to an op of a layer, or of the head");
   }
+  auto asked = std::make_shared<StateAsked>(impl_->ask_state(cursor_.step));
   return ask_beside(
       "a what-if is being computed",
-      [this, options = options_beside(), later = lanes_from(), place = cursor_,
-       scenario = setup_.scenario, registry = impl_->registry](
+      [this, asked, options = options_beside(), later = lanes_from(), place = cursor_,
+       scenario = setup_.scenario, registry = impl_->registry, box = impl_->mailbox,
+       changed = impl_->options.on_change](
           const std::function<bool(double)>& progress) -> std::function<void()> {
-        auto found = what_if_of(scenario, registry, options, later, place, progress);
-        return [this, found = std::move(found)] {
-          if (!found) return say(Message::Kind::kError, found.error().text());
-          what_if_ = std::make_shared<const WhatIfOf>(*found);
-          say(Message::Kind::kInfo,
-              fmt::format("{}: {}", format_place(what_if_->place), what_if_->sentence));
+        const auto said = [this](Result<WhatIfOf> found) {
+          return [this, found = std::move(found)] {
+            if (!found) return say(Message::Kind::kError, found.error().text());
+            what_if_ = std::make_shared<const WhatIfOf>(*found);
+            say(Message::Kind::kInfo,
+                fmt::format("{}: {}", format_place(what_if_->place), what_if_->sentence));
+          };
         };
+        const auto from = [&](const SessionState* begin) {
+          return what_if_of(scenario, registry, options, later, begin, place, progress);
+        };
+        // First what can be said from near by; the rest needs the rows of all steps before.
+        if (const auto near = state_of(std::move(*asked))) {
+          auto early = from(&*near);
+          if (early && early->whole) return said(std::move(early));
+          if (early) {
+            std::lock_guard lock(box->mutex);
+            box->what_if = std::make_shared<const WhatIfOf>(std::move(*early));
+          }
+          if (changed) changed();
+        }
+        return said(from(nullptr));
       });
 }
 
@@ -194,14 +240,18 @@ Result<void> Workbench::ask_causes() {
         fmt::format("{} is carried out by the engine itself", as_op_find(cursor_.op)->name),
         "go to an op that a lane carries out");
   }
+  auto asked = std::make_shared<StateAsked>(impl_->ask_state(cursor_.step));
   return ask_beside(
       "known mistakes are being tried",
-      [this, options = options_beside(), later = lanes_from(), place = cursor_, capture = capture_,
-       scenario = setup_.scenario, registry = impl_->registry](
+      [this, asked, options = options_beside(), later = lanes_from(), place = cursor_,
+       capture = capture_, scenario = setup_.scenario, registry = impl_->registry](
           const std::function<bool(double)>& progress) -> std::function<void()> {
-        auto found = capture
-                         ? causes_in_capture(*capture, registry, place, options.threads)
-                         : causes_in_scenario(scenario, registry, options, later, place, progress);
+        const auto from = [&](const SessionState* begin) {
+          return causes_in_scenario(scenario, registry, options, later, begin, place, progress);
+        };
+        const auto near = state_of(std::move(*asked));
+        auto found = capture ? causes_in_capture(*capture, registry, place, options.threads)
+                             : from(near ? &*near : nullptr);
         return [this, found = std::move(found)] {
           if (!found) return say(Message::Kind::kError, found.error().text());
           causes_ = std::make_shared<const CausesOf>(*found);

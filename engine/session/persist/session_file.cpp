@@ -91,6 +91,9 @@ class SessionFile {
  public:
   static Result<void> save(const Session& session, const std::string& path, const std::string& key);
   static Result<void> load(Session& session, const std::string& path, const std::string& key);
+  static Result<SessionState> state(const Session& session, std::int64_t step,
+                                    References references);
+  static Result<void> begin(Session& session, const SessionState& state);
 
  private:
   using Picture = RewindPoint;  // of a step boundary
@@ -105,13 +108,24 @@ class SessionFile {
     const std::uint8_t *sim, *exact;
   };
 
-  static void write_identity(ByteWriter& out, const Session& session, const std::string& key);
+  // Whether all its rows lie where other sessions have them.
+  static Result<void> no_tier(const Session& session);
+  // history: of the steps before `now`. earlier: pictures of some of them, newest first.
+  // references: whose histories go along.
+  static void write(ByteWriter& out, const Session& session, References references,
+                    const std::string& key, const std::vector<StepRecord>& history,
+                    const Picture& now, const std::vector<const Picture*>& earlier);
+  // path: of messages.
+  static Result<void> read(Session& session, ByteReader in, RecordsOf age, const std::string& path,
+                           const std::string& key);
+  static void write_identity(ByteWriter& out, const Session& session, References references,
+                             const std::string& key);
   static void write_blocks(ByteWriter& out, const Session& session, const Picture& picture,
                            const Picture* now);
   // Blocks in host memory; of sessions that have it.
   static void write_swapped(ByteWriter& out, const Session& session, const Picture& picture);
-  static void write_rows(ByteWriter& out, const Session& session, const Picture& picture,
-                         Visited& visited);
+  static void write_rows(ByteWriter& out, const Session& session, References references,
+                         const Picture& picture, Visited& visited);
 
   static bool read_identity(ByteReader& in, const Session& session, const std::string& key);
   // The states before `steps` (ascending), by going through the records. False where these are not
@@ -189,9 +203,10 @@ void SessionFile::each_row(const Session& s, const Picture& picture, Visited& vi
   }
 }
 
-void SessionFile::write_identity(ByteWriter& out, const Session& s, const std::string& key) {
+void SessionFile::write_identity(ByteWriter& out, const Session& s, References references,
+                                 const std::string& key) {
   out.text(key);
-  out.value(static_cast<std::int32_t>(s.references()));
+  out.value(static_cast<std::int32_t>(references));
   out.value(s.serving_->num_blocks());
   out.value(s.slab_->block_stride());
   out.value(std::uint64_t{s.parts_.layout.specs.size()});
@@ -204,7 +219,7 @@ void SessionFile::write_identity(ByteWriter& out, const Session& s, const std::s
 
 bool SessionFile::read_identity(ByteReader& in, const Session& s, const std::string& key) {
   ByteWriter expected;
-  write_identity(expected, s, key);
+  write_identity(expected, s, s.references(), key);
   const std::vector<std::uint8_t>& want = expected.out();
   const std::uint8_t* found = in.bytes(want.size());
   return found != nullptr && std::memcmp(found, want.data(), want.size()) == 0;
@@ -361,11 +376,12 @@ void SessionFile::read_blocks(ByteReader& in, const Session& s, Picture& picture
   }
 }
 
-void SessionFile::write_rows(ByteWriter& out, const Session& s, const Picture& picture,
-                             Visited& visited) {
+void SessionFile::write_rows(ByteWriter& out, const Session& s, References references,
+                             const Picture& picture, Visited& visited) {
   const Shadow& shadow = s.verifier_->shadow();
-  const History* sim = s.verifier_->free_history(false);
-  const History* exact = s.verifier_->free_history(true);
+  const bool both = references == References::kBoth;
+  const History* sim = references == References::kNone ? nullptr : s.verifier_->free_history(false);
+  const History* exact = both ? s.verifier_->free_history(true) : nullptr;
   each_row(s, picture, visited,
            [&](const CacheSpec& spec, std::int64_t row, const as_cache& page, std::int64_t slot) {
              const std::int64_t step = shadow.written(spec, row);
@@ -439,6 +455,28 @@ void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row
   s.check_restored();
 }
 
+void SessionFile::write(ByteWriter& out, const Session& s, References references,
+                        const std::string& key, const std::vector<StepRecord>& history,
+                        const Picture& now, const std::vector<const Picture*>& earlier) {
+  write_identity(out, s, references, key);
+  write_records(out, history);
+  out.value(std::uint64_t{earlier.size()});
+  for (const Picture* c : earlier) out.value(c->step);
+  write_blocks(out, s, now, nullptr);
+  for (const Picture* c : earlier) write_blocks(out, s, *c, &now);
+  write_swapped(out, s, now);
+  for (const Picture* c : earlier) write_swapped(out, s, *c);
+  Visited visited(s.parts_.layout, s.verifier_->space());
+  write_rows(out, s, references, now, visited);
+  for (const Picture* c : earlier) write_rows(out, s, references, *c, visited);
+}
+
+Result<void> SessionFile::no_tier(const Session& s) {
+  if (!s.tier_) return {};
+  return usage_error("its rows lie in host memory, behind pools of rows",
+                     "only a session without \"ess\" is kept; its steps run again");
+}
+
 Result<void> SessionFile::save(const Session& s, const std::string& path, const std::string& key) {
   if (s.in_step_) {
     return usage_error(fmt::format("step {} is not complete", s.cursor_.step),
@@ -448,13 +486,7 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
     return usage_error("the lanes were changed on the way",
                        "only a session that ran on the lanes it was made with is kept");
   }
-  if (s.tier_) {
-    return usage_error("its rows lie in host memory, behind pools of rows",
-                       "only a session without \"ess\" is kept; its steps run again");
-  }
-  ByteWriter out;
-  write_identity(out, s, key);
-  write_records(out, s.history_);
+  if (auto ok = no_tier(s); !ok) return ok;
   const std::unique_ptr<Picture> now = s.make_rewind_point();
   std::vector<const Picture*> newest;
   for (const auto& c : s.rewind_points_->all()) {
@@ -462,15 +494,8 @@ Result<void> SessionFile::save(const Session& s, const std::string& path, const 
   }
   std::ranges::sort(newest, std::greater<>(), &Picture::step);
   while (newest.size() > kKeptRewindPoints) newest.pop_back();
-  out.value(std::uint64_t{newest.size()});
-  for (const Picture* c : newest) out.value(c->step);
-  write_blocks(out, s, *now, nullptr);
-  for (const Picture* c : newest) write_blocks(out, s, *c, now.get());
-  write_swapped(out, s, *now);
-  for (const Picture* c : newest) write_swapped(out, s, *c);
-  Visited visited(s.parts_.layout, s.verifier_->space());
-  write_rows(out, s, *now, visited);
-  for (const Picture* c : newest) write_rows(out, s, *c, visited);
+  ByteWriter out;
+  write(out, s, s.references(), key, s.history_, *now, newest);
 
   const auto refused = [&](const std::string& where) {
     return Error{AS_NO_ENVIRONMENT, fmt::format("{}: {}", where, std::strerror(errno)),
@@ -506,10 +531,10 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
   Header header{};
   std::error_code ignored;
   const std::uintmax_t size = std::filesystem::file_size(path, ignored);
-  const bool read = !ignored && std::fread(&header, sizeof(header), 1, file.get()) == 1;
+  const bool whole = !ignored && std::fread(&header, sizeof(header), 1, file.get()) == 1;
   const std::string_view magic(header.magic, sizeof(header.magic));
-  if (!read || (magic != kMagic && magic != kWithoutProposed && magic != kWithoutStarts &&
-                magic != kWithoutDecisions)) {
+  if (!whole || (magic != kMagic && magic != kWithoutProposed && magic != kWithoutStarts &&
+                 magic != kWithoutDecisions)) {
     return damaged(path, "not a kept session");
   }
   if (header.bytes != size - sizeof(header)) return damaged(path, "cut off or too long");
@@ -523,7 +548,41 @@ Result<void> SessionFile::load(Session& s, const std::string& path, const std::s
                         : magic == kWithoutProposed ? RecordsOf::kWithoutProposed
                         : magic == kWithoutStarts   ? RecordsOf::kWithoutStarts
                                                     : RecordsOf::kWithoutDecisions;
-  ByteReader in(data.get(), header.bytes);
+  return read(s, ByteReader(data.get(), header.bytes), age, path, key);
+}
+
+Result<SessionState> SessionFile::state(const Session& s, std::int64_t step,
+                                        References references) {
+  if (auto ok = no_tier(s); !ok) return ok.error();
+  if (references > s.references()) {
+    return usage_error("the session runs fewer references", "begin from its first step");
+  }
+  const Picture* nearest = s.rewind_points_->at_or_before(step);
+  if (nearest == nullptr) {
+    return bad_input(fmt::format("no step {} to begin from", step), "steps count from 0");
+  }
+  std::vector<StepRecord> history(s.history_.begin(), s.history_.end());
+  history.insert(history.end(), s.ahead_.begin(), s.ahead_.end());
+  if (to_count(history.size()) < nearest->step) {
+    return bad_input(fmt::format("step {} is not known", nearest->step), "run it first");
+  }
+  history.resize(to_size(nearest->step));
+  ByteWriter out;
+  write(out, s, references, {}, history, *nearest, {});
+  return SessionState{nearest->step, out.out()};
+}
+
+Result<void> SessionFile::begin(Session& s, const SessionState& state) {
+  if (s.in_step_ || s.cursor_.step != 0) {
+    return usage_error(fmt::format("the session has run {} steps", s.history_.size()),
+                       "a state is put into a fresh one");
+  }
+  return read(s, ByteReader(state.bytes.data(), state.bytes.size()), RecordsOf::kNow,
+              "the state of a session", {});
+}
+
+Result<void> SessionFile::read(Session& s, ByteReader in, RecordsOf age, const std::string& path,
+                               const std::string& key) {
   if (!read_identity(in, s, key)) {
     return damaged(path, "of another program, scenario or choice of lanes");
   }
@@ -577,6 +636,23 @@ Result<void> load_session(Session& session, const std::string& path, const std::
     return SessionFile::load(session, path, key);
   } catch (const std::bad_alloc&) {
     return Error{AS_NO_ENVIRONMENT, fmt::format("{}: out of memory", path), {}};
+  }
+}
+
+Result<SessionState> session_state(const Session& session, std::int64_t step,
+                                   References references) {
+  try {
+    return SessionFile::state(session, step, references);
+  } catch (const std::bad_alloc&) {
+    return Error{AS_NO_ENVIRONMENT, "out of memory for the state of a session", {}};
+  }
+}
+
+Result<void> begin_from(Session& session, const SessionState& state) {
+  try {
+    return SessionFile::begin(session, state);
+  } catch (const std::bad_alloc&) {
+    return Error{AS_NO_ENVIRONMENT, "out of memory for the state of a session", {}};
   }
 }
 

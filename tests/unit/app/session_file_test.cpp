@@ -416,5 +416,51 @@ TEST(ByteStream, TheChecksumSeesEveryBitAndTheLength) {
   EXPECT_NE(checksum(zeros.data(), 3), checksum(zeros.data(), 4));
 }
 
+// Of a session that has gone on since, with more references than the one beside it.
+TEST(SessionFile, ASessionBesideGoesOnFromAnEarlierState) {
+  const Scenario scenario = small_scenario();
+  auto shown = small_session(References::kBoth, scenario);
+  run_steps(*shown, 8);
+  const auto state = session_state(*shown, 7, References::kSim);
+  ASSERT_TRUE(state) << state.error().text();
+  EXPECT_EQ(state->step, 6) << "every third step's is kept";
+  auto beside = small_session(References::kSim, scenario, "cpu", 0);
+  const auto begun = begin_from(*beside, *state);
+  ASSERT_TRUE(begun) << begun.error().text();
+  EXPECT_EQ(beside->cursor().step, 6);
+  auto whole = small_session(References::kSim, scenario);
+  run_steps(*whole, 6);
+  while (!whole->finished()) {
+    ASSERT_TRUE(whole->step());
+    ASSERT_TRUE(beside->step());
+    EXPECT_EQ(beside->digest(), whole->digest());
+    expect_same(beside->history().back(), whole->history().back(), false);
+  }
+  // Gone back, it still knows the steps ahead of it.
+  ASSERT_TRUE(shown->seek({2, -1, 0, false}));
+  const auto ahead = session_state(*shown, 7, References::kNone);
+  ASSERT_TRUE(ahead) << ahead.error().text();
+  EXPECT_EQ(ahead->step, 6);
+}
+
+TEST(SessionFile, AStateOfAnotherSessionIsRefused) {
+  auto shown = small_session(References::kSim);
+  run_steps(*shown, 4);
+  EXPECT_EQ(session_state(*shown, 4, References::kBoth).error().code, AS_USAGE);
+  const auto state = session_state(*shown, 4, References::kSim);
+  ASSERT_TRUE(state);
+  auto other = small_session(References::kSim, small_scenario(140, 4));
+  const std::uint64_t before = other->digest();
+  EXPECT_EQ(begin_from(*other, *state).error().code, AS_BAD_INPUT);
+  EXPECT_EQ(other->digest(), before);
+  auto fewer = small_session(References::kNone);
+  EXPECT_EQ(begin_from(*fewer, *state).error().code, AS_BAD_INPUT);
+  EXPECT_EQ(begin_from(*shown, *state).error().code, AS_USAGE) << "it has run";
+  SessionState torn = *state;
+  torn.bytes.resize(torn.bytes.size() / 2);
+  auto fresh = small_session(References::kSim);
+  EXPECT_EQ(begin_from(*fresh, torn).error().code, AS_BAD_INPUT);
+}
+
 }  // namespace session_file_test
 }  // namespace attnscope
