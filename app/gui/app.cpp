@@ -34,7 +34,10 @@ App::App(const Options& options, const GuiParts& parts) {
   bench.rewind_budget_mb = settings_.rewind_budget_mb;
   bench.kept_events = settings_.kept_events;
   bench.threads = options.threads;
-  bench.on_change = options.on_change;
+  bench.on_change = [this, tell = options.on_change] {
+    changed_ = true;
+    if (tell) tell();
+  };
   bench_ = std::make_unique<Workbench>(std::move(bench));
   bench_->set_invariants(settings_.invariants);
   ShellOptions shell;
@@ -57,7 +60,7 @@ bool App::frame() {
   collect_textures(false);
   shell_->before_frame();
   new_frame();
-  shell_->frame();
+  shell_->frame(changed_.exchange(false) || changed);
   ImGui::Render();
   return changed;
 }

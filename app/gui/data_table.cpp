@@ -97,7 +97,9 @@ const DataTable* drawn_table(const char* window) {
   return at == drawn_tables().end() ? nullptr : at->second;
 }
 
-void forget_drawn_tables() { drawn_tables().clear(); }
+void forget_drawn_table(const ImGuiWindow* window) {
+  if (window != nullptr) drawn_tables().erase(window->ID);
+}
 
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+struct ImGuiWindow;
+
 namespace attnscope::gui {
 
 struct TableColumn {
@@ -73,11 +75,11 @@ class DataTable {
   bool ascending_ = true;
 };
 
-// The table that a window drew last in the frame that is on the screen; null: it drew none. window:
+// The table that a window shows, drawn last in it; null: it drew none. window:
 // its name, as ImGui::Begin had it.
 const DataTable* drawn_table(const char* window);
-// A frame begins: tables that were drawn are forgotten.
-void forget_drawn_tables();
+// It is about to be drawn anew, or no longer; null: there is no such window.
+void forget_drawn_table(const ImGuiWindow* window);
 
 // CSV field: quoted when it holds a comma, quote or line break.
 std::string csv_field(const std::string& text);

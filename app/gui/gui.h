@@ -1,6 +1,7 @@
 // The app as a whole: context, platform, shell and loop, in a window or off screen.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -64,6 +65,7 @@ class App {
  private:
   Settings settings_;
   std::vector<std::string> problems_;
+  std::atomic<bool> changed_{true};  // by another thread, since the last frame
   std::unique_ptr<Workbench> bench_;
   CommandRegistry commands_;
   std::unique_ptr<Shell> shell_;

@@ -13,7 +13,9 @@ namespace attnscope::gui {
 namespace {
 
 constexpr double kActiveSeconds = 0.5;  // frames go on this long after an event: hover delays
-constexpr int kActiveFrames = 4;        // and at least as many
+constexpr int kActiveFrames = 4;        // and at least as many,
+constexpr int kQuietFrames = 2;         // or as many after the mouse moved
+constexpr double kHoverWait = 0.1;      // between them where only the mouse moved
 constexpr double kBusyWait = 0.1;       // between frames while the session computes
 constexpr double kTypingWait = 0.4;     // the caret blinks
 constexpr double kUnseenSeconds = 0.1;  // frames that take up input go on so long without a picture
@@ -51,7 +53,9 @@ class Loop {
         continue;
       }
       --frames_left_;
-      if (platform_.had_event()) stay_active();
+      if (platform_.had_event()) {
+        stay_active(app_.shell().quiet() ? kQuietFrames : kActiveFrames);
+      }
       if (app_.frame()) stay_active();
       take_up_input();
       if (auto ok = show(); !ok) return ok;
@@ -80,14 +84,15 @@ class Loop {
   }
 
   // Layout and shortcuts need some frames after a change, however slow these are.
-  void stay_active() {
+  void stay_active(int frames = kActiveFrames) {
     active_until_ = now_seconds() + kActiveSeconds;
-    frames_left_ = kActiveFrames;
+    frames_left_ = std::max(frames_left_, frames);
   }
 
   double wait() const {
     if (input_waits()) return 0;
-    if (now_seconds() < active_until_ || frames_left_ > 0 || app_.shell().animating()) return 0;
+    if (frames_left_ > 0 || app_.shell().animating()) return 0;
+    if (now_seconds() < active_until_) return app_.shell().quiet() ? kHoverWait : 0;
     if (app_.bench().busy() || !commands_.empty()) return kBusyWait;
     if (ImGui::GetIO().WantTextInput) return kTypingWait;
     double due = -1;

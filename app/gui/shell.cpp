@@ -112,9 +112,10 @@ void Shell::before_frame() {
   // Whoever changed them: what is remembered changes without a command of the shell.
   if (!(applied_ == ui_.settings)) {
     applied_ = ui_.settings;
-    dirty_ = true;
+    dirty_ = changed_ = true;
   }
   if (!load_layout_.empty()) {
+    changed_ = true;
     std::string problem;
     if (!load_layout(load_layout_, panels_, problem)) {
       build_layout_ = true;
@@ -124,7 +125,7 @@ void Shell::before_frame() {
   }
 }
 
-void Shell::frame() {
+void Shell::frame(bool changed) {
   // Waiting for an event is no slow frame, and what is not shown is none.
   const float seconds = ImGui::GetIO().DeltaTime;
   if (seconds < kIdleGap && seconds > kUnseenFrame) {
@@ -132,7 +133,7 @@ void Shell::frame() {
   }
   if (!wanted_picture_.file.empty()) due_picture_ = std::exchange(wanted_picture_, {});
   handle_shortcuts();
-  forget_drawn_tables();
+  quiet_.begin(changed || something_changed());
   draw_menu_bar();
   draw_cursor_line();
   draw_status_bar();
@@ -163,6 +164,17 @@ void Shell::frame() {
   draw_messages();
   const double now = ImGui::GetTime();
   if ((dirty_ || ImGui::GetIO().WantSaveIniSettings) && now - last_save_ > kSaveEvery) save();
+}
+
+// Since the frame before, or something moves by itself.
+bool Shell::something_changed() {
+  const ImVec2 size = ImGui::GetIO().DisplaySize;
+  const std::array<double, 4> now = {static_cast<double>(ui_.bench.version()),
+                                     static_cast<double>(ui_.commands.runs()),
+                                     static_cast<double>(size.x), static_cast<double>(size.y)};
+  const bool same = std::exchange(seen_, now) == now && !std::exchange(changed_, false);
+  return !same || build_layout_ || animating() || ui_.bench.busy() || ui_.bench.asking() ||
+         ui_.bench.recording();
 }
 
 void Shell::save() {
@@ -241,7 +253,12 @@ void Shell::draw_panels() {
   }
   for (const auto& panel : panels_) {
     panel->drawn = false;
-    if (!panel->open) continue;
+    const std::string name = window_name(*panel);
+    ImGuiWindow* window = ImGui::FindWindowByName(name.c_str());
+    if (!panel->open) {
+      forget_drawn_table(window);
+      continue;
+    }
     ImGui::SetNextWindowSize(ImVec2(px(520), px(360)), ImGuiCond_FirstUseEver);
     ImGui::SetNextWindowSizeConstraints(ImVec2(px(120), px(60)), ImVec2(FLT_MAX, FLT_MAX));
     if (focus == panel->id()) ImGui::SetNextWindowFocus();
@@ -254,10 +271,12 @@ void Shell::draw_panels() {
     one_cross.DockNodeFlagsOverrideSet = ImGuiDockNodeFlags_NoCloseButton;
     ImGui::SetNextWindowClass(&one_cross);
     const bool was_open = panel->open;
-    const std::string name = window_name(*panel);
     if (lies_on_the_ground(name)) ImGui::SetNextWindowBgAlpha(0);
-    panel->drawn = ImGui::Begin(name.c_str(), &panel->open, flags);
-    if (panel->drawn) {
+    const bool kept = panel->seconds_to_look() == 0 && quiet_.keep(window);
+    if (!kept) forget_drawn_table(window);
+    panel->drawn = ImGui::Begin(name.c_str(), &panel->open, flags) || kept;
+    if (kept) QuietFrames::kept(window);
+    if (panel->drawn && !kept) {
       panel->draw(ui_);
       if (ImGui::IsWindowFocused(ImGuiFocusedFlags_ChildWindows)) focused_panel_ = panel->id();
       draw_panel_menu(*panel);

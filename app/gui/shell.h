@@ -18,6 +18,7 @@
 #include "app/gui/layouts.h"
 #include "app/gui/overlay.h"
 #include "app/gui/panel.h"
+#include "app/gui/quiet_frames.h"
 #include "app/gui/quit_dialog.h"
 
 namespace attnscope::gui {
@@ -38,10 +39,12 @@ class Shell {
 
   // Before ImGui's frame: applies a changed layout, theme or scale.
   void before_frame();
-  // The whole screen.
-  void frame();
+  // The whole screen. changed: something that is shown is not as it was in the frame before.
+  void frame(bool changed = true);
   // Something moves by itself and wants the next frame soon.
   bool animating() const;
+  // Nothing has happened for some frames but that the mouse moved.
+  bool quiet() const { return quiet_.quiet(); }
   bool wants_close() const { return wants_close_; }
   bool message_shown() const { return !toasts_.empty(); }  // one that came forward
   // The graphics context is to be made anew ("app.reset_graphics").
@@ -80,6 +83,7 @@ class Shell {
   void draw_cursor_line();
   void draw_status_bar();
   const std::string& own_figures();
+  bool something_changed();
   void draw_panels();
   void draw_panel_menu(Panel& panel);
   void show_front_tabs();
@@ -105,6 +109,9 @@ class Shell {
   std::string focused_panel_;             // its id; the last one that was
   std::map<ImGuiID, std::pair<ImGuiID, float>> front_tabs_;  // by place: tab, width of its bar
   bool theme_applied_ = false;
+  QuietFrames quiet_;
+  bool changed_ = true;              // settings or layout, since the last frame
+  std::array<double, 4> seen_ = {};  // what panels follow, in the last frame
   bool dirty_ = false;
   std::array<float, 60> frame_times_{};
   std::size_t timed_frames_ = 0;

@@ -91,6 +91,7 @@ const Command* CommandRegistry::find(std::string_view id) const {
 }
 
 Result<void> CommandRegistry::run(std::string_view id_and_value) {
+  ++runs_;
   const std::size_t equals = id_and_value.find('=');
   const std::string_view id = trimmed(id_and_value.substr(0, equals));
   const bool has_value = equals != std::string_view::npos;

@@ -40,6 +40,8 @@ class CommandRegistry {
 
   // "id" or "id=value". Unknown id: AS_USAGE with the nearest ids; disabled: AS_USAGE with why.
   Result<void> run(std::string_view id_and_value);
+  // How many there were, of those that failed too.
+  std::uint64_t runs() const { return runs_; }
   // Called after each run that succeeded, with the id; tests and the palette's history use it.
   std::function<void(const std::string& id)> on_run;
 
@@ -64,7 +66,7 @@ class CommandRegistry {
   std::vector<Command> commands_;
   std::map<std::string, std::size_t, std::less<>> by_id_;
   std::map<std::string, std::string> user_shortcuts_;
-  std::uint64_t shortcuts_version_ = 0;
+  std::uint64_t shortcuts_version_ = 0, runs_ = 0;
 };
 
 // "ctrl + right" -> "Ctrl+Right": canonical order Ctrl+Alt+Shift+KEY. AS_BAD_INPUT when it is none.
