@@ -100,8 +100,9 @@ class Offscreen final : public Platform {
 
   Result<void> render() override {
     glBindFramebuffer(GL_FRAMEBUFFER, frame_);
-    if (drawn_.shows(width_, height_)) return {};
-    draw_imgui(width_, height_);
+    const PixelArea part = drawn_.changed(width_, height_);
+    if (part.empty()) return {};
+    draw_imgui(width_, height_, part);
     glFinish();
     return {};
   }

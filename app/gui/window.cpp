@@ -75,9 +75,14 @@ class Window final : public Platform {
     int width = 0, height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
     if (gl_lost()) return Error{AS_NO_ENVIRONMENT, "the graphics driver lost its context", ""};
-    same_ = drawn_.shows(width, height);
+    bool anew = false;
+    const bool kept = picture_.bind(width, height, anew);
+    if (anew || !kept) drawn_.forget();
+    const PixelArea part = drawn_.changed(width, height);
+    same_ = part.empty();
     if (same_) return {};
-    draw_imgui(width, height);
+    draw_imgui(width, height, part);
+    if (kept) picture_.show();
     glfwSwapBuffers(window_);
     return {};
   }
@@ -86,6 +91,7 @@ class Window final : public Platform {
     // The back buffer is undefined after a swap: draw the same data again.
     int width = 0, height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
+    drawn_.forget();
     draw_imgui(width, height);
     return read_frame(width, height);
   }
@@ -182,6 +188,7 @@ class Window final : public Platform {
 
   void close() {
     if (window_ == nullptr) return;
+    picture_.close();
     ImGui_ImplOpenGL3_Shutdown();
     ImGui_ImplGlfw_Shutdown();
     glfwDestroyWindow(window_);
@@ -193,6 +200,7 @@ class Window final : public Platform {
   int width_ = 0, height_ = 0;
   std::optional<std::pair<int, int>> at_;
   DrawnFrame drawn_;
+  KeptPicture picture_;
   bool same_ = false;  // the last frame looked like the one before
   double begun_ = 0;   // when it began
   bool had_event_ = false;

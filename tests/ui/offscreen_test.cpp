@@ -1,5 +1,6 @@
 // Pictures without a display: drawn by a real OpenGL, and what is said where there is none.
 #include <gtest/gtest.h>
+#include <imgui.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +18,7 @@
 #include "app/gui/gl_frame.h"
 #include "app/gui/gui.h"
 #include "app/panels/panels.h"
+#include "tests/unit/app/small_scenario.h"
 
 namespace attnscope::gui {
 namespace offscreen_test {
@@ -134,17 +136,53 @@ TEST_F(OffScreen, AFrameThatLooksTheSameIsKnown) {
   ASSERT_TRUE(platform) << platform.error().text();
   ASSERT_TRUE(settled_picture(app, **platform));
   DrawnFrame drawn;
-  EXPECT_FALSE(drawn.shows(320, 240)) << "nothing is on the screen yet";
-  EXPECT_TRUE(drawn.shows(320, 240));
-  EXPECT_FALSE(drawn.shows(400, 240)) << "it has another size";
-  EXPECT_TRUE(drawn.shows(400, 240));
+  const auto shows = [&](int width, int height) { return drawn.changed(width, height).empty(); };
+  EXPECT_FALSE(shows(320, 240)) << "nothing is on the screen yet";
+  EXPECT_TRUE(shows(320, 240));
+  EXPECT_FALSE(shows(400, 240)) << "it has another size";
+  EXPECT_TRUE(shows(400, 240));
   drawn.forget();
-  EXPECT_FALSE(drawn.shows(400, 240));
+  EXPECT_FALSE(shows(400, 240));
   const auto before = (*platform)->read_pixels();
   ASSERT_TRUE(app.commands().run("settings.theme_toggle"));
   ASSERT_TRUE(settled_picture(app, **platform));
-  EXPECT_FALSE(drawn.shows(400, 240)) << "the theme is another one";
+  EXPECT_FALSE(shows(400, 240)) << "the theme is another one";
   EXPECT_NE((*platform)->read_pixels().rgb, before.rgb);
+}
+
+// The mouse crosses the screen: what is drawn anew, a part of it, makes the picture that drawing
+// all of it makes.
+TEST_F(OffScreen, PartsThatAreDrawnAnewMakeTheWholePicture) {
+  constexpr int kWidth = 1200, kHeight = 800;
+  App app(App::Options(), {make_panels});
+  app.settings().tour_seen = true;
+  app.bench().open({small_scenario(), {"cpu"}, References::kSim}, true);
+  auto platform = make_offscreen(kWidth, kHeight);
+  ASSERT_TRUE(platform) << platform.error().text();
+  ASSERT_TRUE(settled_picture(app, **platform));
+  DrawnFrame drawn;
+  int parts = 0, frames = 0;
+  for (int at = 0; at < 30; ++at) {
+    ImGui::GetIO().AddMousePosEvent(static_cast<float>(20 + at * 39),
+                                    static_cast<float>(10 + at * 26));
+    if (at % 10 == 9) {
+      ASSERT_TRUE(app.commands().run("op.back"));
+    }
+    for (int i = 0; i < 4; ++i, ++frames) {
+      ASSERT_TRUE((*platform)->begin_frame(0));
+      app.frame();
+      const PixelArea part = drawn.changed(kWidth, kHeight);
+      const bool some = !part.empty() &&
+                        (part.right - part.left) * (part.bottom - part.top) < kWidth * kHeight / 2;
+      parts += some ? 1 : 0;
+      ASSERT_TRUE((*platform)->render());
+    }
+    const Image shown = (*platform)->read_pixels();
+    draw_imgui(kWidth, kHeight);
+    const Image whole = (*platform)->read_pixels();
+    ASSERT_TRUE(shown.rgb == whole.rgb) << "at place " << at;
+  }
+  EXPECT_GT(parts, 10) << "of " << frames;
 }
 
 TEST_F(OffScreen, APlaceThatCannotBeWrittenIsNamed) {
