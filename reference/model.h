@@ -94,7 +94,8 @@ class ModelReference {
   virtual Result<ModelOutput> step(std::span<const ModelRows> rows) = 0;
   // Positions computed so far.
   virtual std::int64_t length(std::int64_t request) const = 0;
-  // Forgets positions from `length` on; nothing where there are none.
+  // Forgets positions from `length` on, or all of them where that is so far back that what the next
+  // one reads is no longer kept: length() says it. Nothing where there are none.
   virtual void cut(std::int64_t request, std::int64_t length) = 0;
 
   // What it computes by, for others to be held against.

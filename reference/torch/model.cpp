@@ -20,7 +20,8 @@ using at::Tensor;
 
 // Of a weight at a time, by the host and by a GPU.
 constexpr std::int64_t kConvertedRows = 256, kConvertedRowsOfGpu = 1 << 14;
-constexpr std::int64_t kBlock = 32;  // tokens at a time in attention
+constexpr std::int64_t kBlock = 32;       // tokens at a time in attention
+constexpr std::int64_t kStepsBack = 128;  // tokens whose rows stay beside those that are read
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 at::TensorOptions on_device(at::ScalarType type) {
@@ -32,29 +33,46 @@ Tensor counted(std::int64_t begin, std::int64_t end) {
   return at::arange(begin, end, on_device(at::kLong));
 }
 
-// Rows of a history: they grow at the end and may be cut there.
+// Rows of a history, by position: they grow at the end and may be cut there. The oldest may be let
+// go of.
 class Rows {
  public:
   void append(const Tensor& rows) {
-    const std::int64_t needed = size_ + rows.size(0);
-    if (!storage_.defined() || needed > storage_.size(0)) {
-      Tensor larger = at::empty({2 * needed, rows.size(1)}, rows.options());
-      if (size_ > 0) larger.narrow(0, 0, size_).copy_(all());
-      storage_ = larger;
-    }
-    storage_.narrow(0, size_, rows.size(0)).copy_(rows);
-    size_ = needed;
+    const std::int64_t held = size_ - first_, needed = held + rows.size(0);
+    if (!storage_.defined() || needed > storage_.size(0)) keep(held, 2 * needed, rows);
+    storage_.narrow(0, held, rows.size(0)).copy_(rows);
+    size_ += rows.size(0);
   }
-  void cut(std::int64_t size) { size_ = std::min(size_, size); }
+  // False where a row before `from` that is to stay is not there.
+  bool cut(std::int64_t size, std::int64_t from) {
+    size_ = std::min(size_, size);
+    return size_ <= from || from >= first_;
+  }
+  // Rows before `from` will not be asked for. They go once they are the most of what is held.
+  void let_go(std::int64_t from) {
+    if (!storage_.defined()) return;
+    const std::int64_t held = size_ - from;
+    if (from - first_ > std::max(held, kFewest)) keep(held, 2 * held, storage_);
+  }
   std::int64_t size() const { return size_; }
-  Tensor all() const { return storage_.narrow(0, 0, size_); }
+  Tensor all() const { return range(first_, size_); }
   Tensor range(std::int64_t begin, std::int64_t end) const {
-    return storage_.narrow(0, begin, end - begin);
+    return storage_.narrow(0, begin - first_, end - begin);
   }
 
  private:
+  static constexpr std::int64_t kFewest = 64;
+
+  // The last `held` rows in memory for so many, which is like that of `like`.
+  void keep(std::int64_t held, std::int64_t room, const Tensor& like) {
+    const Tensor other = at::empty({std::max(room, kFewest), like.size(1)}, like.options());
+    if (held > 0) other.narrow(0, 0, held).copy_(range(size_ - held, size_));
+    storage_ = other;
+    first_ = size_ - held;
+  }
+
   Tensor storage_;
-  std::int64_t size_ = 0;
+  std::int64_t first_ = 0, size_ = 0;  // positions held: [first_, size_)
 };
 
 // What a compressor made of each token, and the entries of its finished windows.
@@ -120,7 +138,10 @@ class Model {
                           linear(rms_norm(e, weight(p + "enorm.weight")), p + "e_proj.weight"));
       out.drafted = values_of(at::mm(rms_norm(drafted, weight(p + "norm.weight")), embedding.t()));
     }
-    for (const Part& part : parts) part.past->length += part.count;
+    for (const Part& part : parts) {
+      part.past->length += part.count;
+      let_go(*part.past);
+    }
     const Tensor logits = at::mm(rms_norm(h, weight("norm.weight")), embedding.t());
     const Tensor best = std::get<0>(logits.topk(2, 1));
     out.logits = values_of(logits);
@@ -153,14 +174,38 @@ class Model {
     return all;
   }
 
+  // Where rows are missing that the next token would ask for, nothing stays.
   void cut(Past& past, std::int64_t length) const {
-    past.length = std::min(past.length, length);
+    length = past.length = std::min(past.length, length);
+    bool whole = true;
     for (std::size_t i = 0; i < past.layers.size(); ++i) {
-      past.layers[i].latent.cut(length);
+      whole = past.layers[i].latent.cut(length, oldest_row(length)) && whole;
       for (Compressed* c : {&past.layers[i].main, &past.layers[i].index}) {
-        c->values.cut(length);
-        c->scores.cut(length);
-        if (ratio(i) > 0) c->entries.cut(length / ratio(i));
+        whole = c->values.cut(length, oldest_pooled(i, length)) && whole;
+        whole = c->scores.cut(length, oldest_pooled(i, length)) && whole;
+        if (ratio(i) > 0) (void)c->entries.cut(length / ratio(i), 0);
+      }
+    }
+    if (!whole) past = {};
+  }
+
+  // What a token at `length` reads first: of its window, and of what is pooled into its entry.
+  std::int64_t oldest_row(std::int64_t length) const {
+    return std::max<std::int64_t>(0, length - n_.window + 1);
+  }
+  std::int64_t oldest_pooled(std::size_t i, std::int64_t length) const {
+    const std::int64_t r = ratio(i);
+    return r > 0 ? std::max<std::int64_t>(0, length / r - 1) * r : length;
+  }
+
+  // What a session that goes back a few steps asks for stays; more is computed anew.
+  void let_go(Past& past) const {
+    const std::int64_t length = std::max<std::int64_t>(0, past.length - kStepsBack);
+    for (std::size_t i = 0; i < past.layers.size(); ++i) {
+      past.layers[i].latent.let_go(oldest_row(length));
+      for (Compressed* c : {&past.layers[i].main, &past.layers[i].index}) {
+        c->values.let_go(oldest_pooled(i, length));
+        c->scores.let_go(oldest_pooled(i, length));
       }
     }
   }

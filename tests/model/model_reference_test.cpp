@@ -342,5 +342,26 @@ TEST(ModelReference, GoesOnBehindACutAsIfNothingHadBeenThere) {
   hold(290, 10);
 }
 
+TEST(ModelReference, BeginsAnewWhereACutGoesFurtherBackThanItKeepsRows) {
+  const Scenario scenario = scenario_of(*preset("tiny"), {});
+  auto model = model_reference(scenario, nullptr);
+  ASSERT_TRUE(model) << model.error().text();
+  const std::vector<std::int32_t> text = request("", 900, 0).tokens;
+  const auto whole = one_step(**model, 0, text);
+  ASSERT_TRUE(whole) << whole.error().text();
+  (*model)->cut(0, 890);
+  EXPECT_EQ((*model)->length(0), 890);
+  (*model)->cut(0, 300);
+  EXPECT_EQ((*model)->length(0), 0) << "what token 300 reads is gone";
+  const auto again = one_step(**model, 0, std::span(text).first(301));
+  ASSERT_TRUE(again) << again.error().text();
+  const std::int64_t hidden = scenario.model.hidden;
+  for (std::size_t i = 0; i < again->layers.size(); ++i) {
+    EXPECT_LT(off(again->layers[i].hidden.data() + 300 * hidden,
+                  whole->layers[i].hidden.data() + 300 * hidden, hidden),
+              1e-11);
+  }
+}
+
 }  // namespace model_reference_test
 }  // namespace attnscope
