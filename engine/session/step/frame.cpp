@@ -26,6 +26,9 @@ as_tensor dense_tensor(void* data, std::int32_t dtype, std::span<const std::int6
 namespace {
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;
+// Memory goes after so many tensors in a row that need less than this share of it.
+constexpr std::size_t kShare = 8;
+constexpr int kSmallInARow = 12;
 
 std::size_t bytes_of(std::int32_t dtype, std::span<const std::int64_t> shape) {
   std::size_t bytes = static_cast<std::size_t>(as_dtype_size(dtype));
@@ -55,18 +58,27 @@ void Scratch::allocate(std::size_t bytes) {
   if (!memory_) throw std::bad_alloc();
 }
 
-bool Scratch::outgrown_by(std::int32_t dtype, std::span<const std::int64_t> shape) const {
-  return capacity_ > 0 && bytes_of(dtype, shape) > capacity_;
+// Memory of a device's driver is dear to get: it stays.
+bool Scratch::lets_go(std::size_t bytes) const {
+  if (capacity_ == 0 || bytes > capacity_) return capacity_ > 0;
+  const bool own = memory_.get_deleter().release == &std::free;
+  return own && capacity_ >= kLarge && bytes < capacity_ / kShare && small_ >= kSmallInARow;
+}
+
+bool Scratch::let_go_for(std::int32_t dtype, std::span<const std::int64_t> shape) const {
+  return lets_go(bytes_of(dtype, shape));
 }
 
 as_tensor Scratch::make(std::int32_t dtype, std::span<const std::int64_t> shape) {
   const std::size_t bytes = bytes_of(dtype, shape);
-  if (bytes > capacity_ || capacity_ == 0) {
+  if (capacity_ == 0 || lets_go(bytes)) {
     const std::size_t rounded = (bytes / 64 + 1) * 64;
     capacity_ = 0;
+    small_ = 0;
     allocate(rounded);
     capacity_ = rounded;
   }
+  small_ = bytes < capacity_ / kShare ? std::min(small_ + 1, kSmallInARow) : 0;
   return dense_tensor(memory_.get(), dtype, shape);
 }
 
@@ -90,7 +102,7 @@ as_tensor Frame::make(ValueId value, std::int32_t kernel_dtype,
   const bool is_float = kernel_dtype == AS_BF16 || kernel_dtype == AS_F32;
   const std::int32_t dtype = kind_ == Kind::kExact && is_float ? AS_F64 : kernel_dtype;
   Slot& made = slot(value);
-  if (made.memory.outgrown_by(dtype, shape)) {
+  if (made.memory.let_go_for(dtype, shape)) {
     outgrown_.push_back(std::exchange(made.memory, Scratch()));
   }
   made.tensor = made.memory.make(dtype, shape);

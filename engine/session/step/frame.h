@@ -26,7 +26,7 @@ struct HostMemory {
 };
 void use_host_memory(HostMemory memory);
 
-// Memory for tensors that grows to the largest step and is then reused.
+// Memory for tensors, reused: it grows to the largest step, and shrinks some steps after it.
 class Scratch {
  public:
   // A dense tensor of this shape, contents undefined; valid until the next make() of this Scratch.
@@ -35,8 +35,9 @@ class Scratch {
     return make(dtype, std::span(shape.begin(), shape.size()));
   }
   as_tensor make_like(std::int32_t dtype, const as_tensor& shape);
-  // Whether make() would let go of what this Scratch holds.
-  bool outgrown_by(std::int32_t dtype, std::span<const std::int64_t> shape) const;
+  // Whether make() would let go of what this Scratch holds: it is too small, or has been far too
+  // large for a while, as it is for decode steps after those of a long prompt.
+  bool let_go_for(std::int32_t dtype, std::span<const std::int64_t> shape) const;
 
  private:
   struct Free {
@@ -44,8 +45,10 @@ class Scratch {
     void operator()(void* memory) const { release(memory); }
   };
   void allocate(std::size_t bytes);
+  bool lets_go(std::size_t bytes) const;
   std::unique_ptr<void, Free> memory_{nullptr, Free{nullptr}};
   std::size_t capacity_ = 0;
+  int small_ = 0;  // tensors in a row that needed a small part of it
 };
 
 class Frame {
@@ -67,8 +70,8 @@ class Frame {
   // The tensor of another value, as long as that one keeps it.
   void share(ValueId value, ValueId of) { slot(value).tensor = get(of); }
   void swap(ValueId a, ValueId b);
-  // Memory of tensors that were made anew and larger stays until this is called: somebody may be
-  // looking at the smaller ones.
+  // Memory that tensors have left for another size stays until this is called: somebody may be
+  // looking at it.
   void drop_outgrown() { outgrown_.clear(); }
 
  private:

@@ -147,6 +147,7 @@ void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   parts_.graph->family->logical_lists(step, parts_.config, logical_);
   for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
+    run->frame.drop_outgrown();
     const std::int64_t hidden = parts_.config.hidden;
     as_tensor h =
         run->frame.make(parts_.graph->hidden, AS_BF16, {step.num_tokens_in_step(), hidden});
