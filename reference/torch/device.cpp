@@ -16,7 +16,7 @@ namespace attnscope::reference {
 
 namespace {
 
-constexpr std::int64_t kFew = 1 << 14;
+constexpr std::int64_t kFew = 1 << 16;
 thread_local bool on_host = false;
 
 at::Device& chosen() {
