@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 
@@ -61,6 +62,16 @@ std::string problem_of(const c10::Error& error) {
 }  // namespace
 
 at::Device torch_device() { return on_host ? at::Device(at::kCPU) : chosen(); }
+
+bool leaves_half_free(std::size_t bytes) {
+  using MemGetInfo = int (*)(std::size_t*, std::size_t*);
+  if (!chosen().is_cuda()) return false;
+  // This module is linked with the CPU's half of libtorch alone, see use_torch_device.
+  const auto ask = reinterpret_cast<MemGetInfo>(dlsym(RTLD_DEFAULT, "cudaMemGetInfo"));
+  const c10::DeviceGuard guard(chosen());
+  std::size_t free = 0, total = 0;
+  return ask != nullptr && ask(&free, &total) == 0 && free >= bytes + total / 2;
+}
 
 void one_thread_beside_gpu() {
   thread_local bool done = false;

@@ -19,6 +19,9 @@ class NoDevice : public std::runtime_error {
 // Where numbers are computed: the host unless another was chosen.
 at::Device torch_device();
 
+// Whether the GPU has half of its memory left with so many bytes more. False where it cannot say.
+bool leaves_half_free(std::size_t bytes);
+
 // Of the calling thread: what is left to the host beside a GPU are small ops, for which threads of
 // libtorch would spend their time waiting for each other.
 void one_thread_beside_gpu();

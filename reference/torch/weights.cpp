@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "reference/torch/device.h"
+
 namespace attnscope::reference {
 
 namespace {
@@ -18,6 +20,16 @@ Key key_of(const as_tensor& t) {
   return {t.data, t.dtype, std::move(lies)};
 }
 
+// In float64 where there is room, and there when it returns: other threads have other streams.
+Tensor to_keep(const as_tensor& weight) {
+  const Tensor there = in_place(weight).to(torch_device());
+  const auto bytes = static_cast<std::size_t>(there.numel()) * sizeof(double);
+  if (weight.dtype == AS_U8 || there.numel() == 0 || !leaves_half_free(bytes)) return there;
+  Tensor numbers = there.to(at::kDouble);
+  numbers.flatten().narrow(0, 0, 1).cpu();  // waits
+  return numbers;
+}
+
 class Kept {
  public:
   Tensor get(const as_tensor& weight, std::uint64_t number) {
@@ -26,7 +38,7 @@ class Kept {
     number_ = number;
     const auto [at, fresh] = copies_.try_emplace(key_of(weight));
     try {
-      if (fresh) at->second = in_place(weight).to(torch_device());
+      if (fresh) at->second = to_keep(weight);
     } catch (...) {  // no room: what is kept goes, the weight once more
       copies_.clear();
       return in_place(weight).to(torch_device());

@@ -8,9 +8,11 @@
 
 namespace attnscope::reference {
 
-// What the tensor holds, in its own dtype, on torch_device(). number: as_call::weights; other than
-// 0 the copy on a GPU is kept for calls with the same number, and forgotten with the first of
-// another.
+// What the tensor holds, on torch_device(), in its own dtype or, of numbers, in float64. number:
+// as_call::weights; other than 0 the copy on a GPU is kept for calls with the same number, and
+// forgotten with the first of another. Numbers are kept in float64, which is four times the bytes
+// of bf16, as long as half of the GPU's memory stays free: to convert a weight takes longer than to
+// multiply it with a few rows.
 Tensor weight_in_place(const as_tensor& weight, std::uint64_t number);
 
 }  // namespace attnscope::reference
