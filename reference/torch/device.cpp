@@ -5,6 +5,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include <map>
 #include <mutex>
@@ -133,6 +134,13 @@ bool use_torch_device(const char* name, TorchFailure* failure) {
     if (!why.empty()) {
       throw NoDevice(std::string("libtorch " ATTNSCOPE_TORCH_VERSION " has no device '") + name +
                      "' here: " + why);
+    }
+    // What small ops compute on the host is taken and given back all the time: by mmap, the kernel
+    // would clear each again.
+    if (device.is_cuda()) {
+      mallopt(M_MMAP_THRESHOLD, 32 << 20);
+      mallopt(M_TRIM_THRESHOLD, 1 << 30);
+      mallopt(M_TOP_PAD, 32 << 20);
     }
     chosen() = device;
   });
