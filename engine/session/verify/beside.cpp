@@ -21,9 +21,14 @@ void Beside::start(std::function<void()> work) {
   given_.notify_one();
 }
 
-void Beside::wait() {
+void Beside::wait(std::size_t left) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return work_.empty(); });
+  done_.wait(lock, [&] { return work_.size() <= left; });
+}
+
+std::size_t Beside::left() const {
+  const std::lock_guard lock(mutex_);
+  return work_.size();
 }
 
 void Beside::run() {
@@ -36,7 +41,7 @@ void Beside::run() {
     work();
     lock.lock();
     work_.pop_front();
-    if (work_.empty()) done_.notify_all();
+    done_.notify_all();
   }
 }
 

@@ -4,9 +4,11 @@
 //   Beside thread;
 //   thread.start([&] { .. });  // throws nothing
 //   thread.wait();             // until all of it is done
+//   thread.wait(2);            // until two pieces at most are left
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -23,12 +25,14 @@ class Beside {
   Beside& operator=(const Beside&) = delete;
 
   void start(std::function<void()> work);
-  void wait();
+  void wait(std::size_t left = 0);
+  // Pieces that are not done.
+  std::size_t left() const;
 
  private:
   void run();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable given_, done_;
   std::deque<std::function<void()>> work_;  // the first one is being done
   bool stop_ = false;

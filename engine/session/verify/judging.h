@@ -55,6 +55,8 @@ struct JudgingMemory {
   std::vector<Scratch> gathered;  // by tap
 };
 
+struct ForcedRun;  // forced_run.h
+
 struct Judging {
   int layer = -1;  // running index, -1 outside
   int peer = -1;   // whose op it is; -1 = the own rank's
@@ -66,6 +68,7 @@ struct Judging {
   std::vector<as_tensor> written;  // by tap: rows that it wrote to a cache
 
   // Forced.
+  ForcedRun* run = nullptr;
   Result<void> forced, compared;
   bool requantised = false;
   OpParams requantised_params;
@@ -74,8 +77,9 @@ struct Judging {
   std::optional<SwappedPlaces> swapped;  // of a selection that is another one than the reference's
   std::size_t swapped_result = 0;
 
-  // Free-running.
+  // Free-running: what they computed last is this op.
   Result<void> free;
+  OpParams free_sim, free_exact;
   std::vector<FreeFigures> figures;  // by tap
 
   std::size_t place = 0;  // of the results among those of the step

@@ -24,7 +24,6 @@
 #include "engine/session/step/layer_ops.h"
 #include "engine/session/step/session_parts.h"
 #include "engine/session/step/slab.h"
-#include "engine/session/verify/forced_copy.h"
 #include "engine/session/verify/input_checks.h"
 #include "engine/session/verify/mass_moved.h"
 #include "engine/session/verify/prefix_reuse.h"
@@ -36,6 +35,7 @@ namespace attnscope {
 
 class OpChange;
 
+struct ForcedRun;   // forced_run.h
 struct Judging;     // judging.h
 struct WeightLook;  // judging.h
 struct JudgingMemory;
@@ -126,7 +126,7 @@ class Verifier {
   OpParams free_inputs(int layer, as_op_id op) const;
   References references() const { return references_; }
   // Forced ref.sim outputs of the last op (same taps as the engine's params).
-  const OpParams& forced() const { return forced_->params(); }
+  const OpParams& forced() const;
   // nullptr without references.
   // Without references too: weights and tables stay what they are, and so do rows of caches that
   // nobody writes. Before the first step. Of lanes whose memory is the host's.
@@ -185,13 +185,15 @@ class Verifier {
   void drop_judging();
   // Forced references, then what they say of the taps.
   Result<void> judge_forced(Judging& j);
-  void judge_free(Judging& j, const as_threads* threads);
+  // Free-running references compute the op, then what they put out is held against the engine's.
+  void run_free(Judging& j);
+  void measure_free(Judging& j, const as_threads* threads) const;
   // Whether it may be judged while the engine goes on.
   bool may_lag(const Judging& j) const;
   Result<void> run_forced(Judging& j);
   // The rows that the op wrote.
   void gather_written(Judging& j);
-  Result<void> run_free(const Judging& j, FreeRun& run);
+  Result<void> run_one_free(const Judging& j, FreeRun& run);
   // What requests of this step share of rows that a peer's op has just put into a reference's
   // history.
   void follow_shared(int layer, const OpParams& params, int peer, History& history) const;
@@ -201,7 +203,7 @@ class Verifier {
   bool quantisation_error(const Judging& j, const as_tap_info& tap, const as_tensor& value,
                           const TapMask& mask, const Tolerance& rule, TapResult& result);
   void weigh_swaps(const OpParams& params);
-  void measure_free(Judging& j, std::uint32_t index, const as_threads* threads) const;
+  void measure_tap(Judging& j, std::uint32_t index, const as_threads* threads) const;
 
   const SessionParts& parts_;
   References references_;
@@ -212,9 +214,9 @@ class Verifier {
   const StepMetadata* step_ = nullptr;
   LogicalMetadata logical_;
   std::unique_ptr<FreeRun> free_sim_, free_exact_;
-  std::unique_ptr<ForcedCopy> forced_, forced_exact_;
+  std::vector<std::unique_ptr<ForcedRun>> forced_;  // by thread
+  ForcedRun* last_forced_;                          // of the op that is settled last
   bool bad_rows_ = false;  // the op gathers rows other than those that were written
-  Scratch decoded_;
   std::vector<RowHashes> input_hashes_;
   Unchanged unchanged_;
   std::optional<WeightWatch> weights_;  // with references, or where memory is watched

@@ -10,6 +10,7 @@
 #include "engine/session/step/context_parallel.h"
 #include "engine/session/step/listed_attention.h"
 #include "engine/session/verify/evidence.h"
+#include "engine/session/verify/forced_run.h"
 #include "engine/session/verify/judging.h"
 #include "engine/session/verify/reference_call.h"
 #include "engine/session/verify/verifier.h"
@@ -87,18 +88,20 @@ void leave_out_shared_slots(const as_tensor& slots, std::vector<bool>& left_out)
 
 }  // namespace
 
+const OpParams& Verifier::forced() const { return last_forced_->sim.params(); }
+
 Result<void> Verifier::run_forced(Judging& j) {
   const auto make = [&](ForcedCopy& copy, bool exact) -> OpParams& {
     return copy.make(j.params, j.layer, logical_, exact, j.bad_rows, j.peer);
   };
-  if (auto ok = call_reference(parts_.sim, make(*forced_, false), j.call); !ok) return ok;
+  if (auto ok = call_reference(parts_.sim, make(j.run->sim, false), j.call); !ok) return ok;
   if (!is_quantiser(j.params)) return {};
-  if (forced_->requantise(j.params, &j.requantised_params)) {
+  if (j.run->sim.requantise(j.params, &j.requantised_params)) {
     j.requantised = true;
     if (auto ok = call_reference(parts_.sim, j.requantised_params, j.call); !ok) return ok;
   }
   if (references_ != References::kBoth) return {};
-  return call_reference(parts_.exact, make(*forced_exact_, true), j.call);
+  return call_reference(parts_.exact, make(j.run->exact, true), j.call);
 }
 
 void Verifier::gather_written(Judging& j) {
@@ -132,15 +135,14 @@ Result<void> Verifier::compare_tap(Judging& j, std::uint32_t index) {
   const as_threads* const threads = j.call.threads;
   TapMask mask = mask_of(params.data(), tap);
   std::vector<bool> left_out = j.huge;
-  if (j.bad_rows && !forced_->wild_tokens().empty()) {
-    left_out.resize(forced_->wild_tokens().size());
-    for (std::size_t t = 0; t < left_out.size(); ++t) {
-      left_out[t] = left_out[t] || forced_->wild_tokens()[t];
-    }
+  const std::vector<bool>& wild = j.run->sim.wild_tokens();
+  if (j.bad_rows && !wild.empty()) {
+    left_out.resize(wild.size());
+    for (std::size_t t = 0; t < left_out.size(); ++t) left_out[t] = left_out[t] || wild[t];
   }
   if (is_cache) leave_out_shared_slots(params.tensor(tap.mask_offset), left_out);
   if (static_cast<std::int64_t>(left_out.size()) == value.shape[0]) mask.left_out = &left_out;
-  const OpParams& sim = forced_->params();
+  const OpParams& sim = j.run->sim.params();
   const auto reference_of = [&](const OpParams& p) {
     return is_cache ? p.cache(tap.offset).data : p.tensor(tap.offset);
   };
@@ -212,12 +214,12 @@ bool Verifier::quantisation_error(const Judging& j, const as_tap_info& tap, cons
                                   const TapMask& mask, const Tolerance& rule, TapResult& result) {
   const OpParams& params = j.params;
   const as_threads* const threads = j.call.threads;
-  const OpParams& exact = forced_exact_->params();
+  const OpParams& exact = j.run->exact.params();
   if (tap.kind == AS_TAP_CACHE) {
     const as_cache& cache = params.cache(tap.offset);
     if (as_row_is_values(cache.record) != 0) return false;
     const as_tensor decoded =
-        decode(value, cache, scales_beside(params, tap), mask.slots, decoded_);
+        decode(value, cache, scales_beside(params, tap), mask.slots, j.run->decoded);
     result.quantisation = measure(decoded, exact.cache(tap.offset).data, mask, threads);
     return result.quantisation->max_abs > 0;
   }

@@ -1,5 +1,6 @@
 // The verifier's references that run free.
 #include "engine/session/step/op_change.h"
+#include "engine/session/verify/forced_copy.h"
 #include "engine/session/verify/free_run.h"
 #include "engine/session/verify/judging.h"
 #include "engine/session/verify/reference_call.h"
@@ -43,7 +44,7 @@ OpParams Verifier::free_inputs(int layer, as_op_id op) const {
   return layer_op_params(op, layer, free_context(), free_sim_->frame, source);
 }
 
-Result<void> Verifier::run_free(const Judging& j, FreeRun& run) {
+Result<void> Verifier::run_one_free(const Judging& j, FreeRun& run) {
   const as_op_id op = j.params.op();
   const int layer = j.layer;
   run.ran = as_op_find(op)->phase != AS_PHASE_BEFORE && op != AS_OP_SAMPLE;
@@ -101,7 +102,7 @@ void Verifier::follow_shared(int layer, const OpParams& params, int peer, Histor
   }
 }
 
-void Verifier::measure_free(Judging& j, std::uint32_t index, const as_threads* threads) const {
+void Verifier::measure_tap(Judging& j, std::uint32_t index, const as_threads* threads) const {
   const OpParams& params = j.params;
   const as_tap_info& tap = params.info().taps[index];
   FreeFigures& result = j.figures[index];
@@ -110,10 +111,10 @@ void Verifier::measure_free(Judging& j, std::uint32_t index, const as_threads* t
   if (params.info().phase == AS_PHASE_BEFORE || op == AS_OP_SAMPLE) return;
   if (op == AS_OP_EXCHANGE_ROWS) return;
   const as_tensor& value = params.tensor(tap.offset);
-  const as_tensor& sim = free_sim_->last.tensor(tap.offset);
+  const as_tensor& sim = j.free_sim.tensor(tap.offset);
   if (as_op_role(op) == AS_ROLE_SELECT) {
     const auto& p = params.get<as_indexer_topk_params>();
-    const auto& q = free_sim_->last.get<as_indexer_topk_params>();
+    const auto& q = j.free_sim.get<as_indexer_topk_params>();
     result.selection =
         selection_drift(p.indices, p.logits, q.indices, q.logits, at<std::int32_t>(p.lens));
     return;
@@ -122,7 +123,7 @@ void Verifier::measure_free(Judging& j, std::uint32_t index, const as_threads* t
   const TapMask mask = mask_of(params.data(), tap);
   result.inherited = measure(value, sim, mask, threads);
   if (free_exact_ == nullptr) return;
-  const as_tensor& exact = free_exact_->last.tensor(tap.offset);
+  const as_tensor& exact = j.free_exact.tensor(tap.offset);
   // Those of ref.exact carry no scale.
   if (is_float(exact.dtype) && !carries_scale(tap, value)) {
     result.quantisation = measure(sim, exact, mask, threads);

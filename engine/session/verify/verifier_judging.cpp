@@ -1,5 +1,6 @@
 // When the verifier's references judge an op: at once, or while the engine goes on.
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <exception>
 #include <iterator>
@@ -8,6 +9,7 @@
 
 #include "engine/session/step/listed_attention.h"
 #include "engine/session/verify/beside.h"
+#include "engine/session/verify/forced_run.h"
 #include "engine/session/verify/free_run.h"
 #include "engine/session/verify/judging.h"
 #include "engine/session/verify/verifier.h"
@@ -21,6 +23,9 @@ namespace {
 // Ops that wait to be judged. What they read of the shadow stays as it is: in a step an op writes
 // to a cache before others read it, once, and a step ends when all are judged.
 constexpr std::size_t kMostBehind = 12;
+// Ops that references have computed freely and that are not measured: fewer than it takes until
+// they write to the same tensors again.
+constexpr std::size_t kMostUnmeasured = 2;
 
 }  // namespace
 
@@ -29,11 +34,17 @@ struct Verifier::Helpers {
   explicit Helpers(int num_threads)
       : forced_pool(num_threads), free_pool(num_threads), weights_pool(num_threads) {}
 
+  // Ops depend on one another by the engine's numbers alone: who has less to do takes the next one.
+  std::size_t next_forced() const { return forced[1].left() < forced[0].left() ? 1 : 0; }
+
   cpu::ThreadPool forced_pool, free_pool, weights_pool;
   std::mutex mutex;
   std::condition_variable done;  // with some of what is judged
-  Beside forced, free;           // threads end before what they use
-  Beside weights;                // and this one before both others, which it sets to work
+  // Threads end before what they use, and before those that they set to work.
+  std::array<Beside, 2> forced;
+  Beside measured;
+  Beside free;
+  Beside weights;
 };
 
 Verifier::Verifier(const SessionParts& parts, References references, const AddressSpace& space,
@@ -43,8 +54,6 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
       space_(space),
       shadow_(parts.layout, space, num_blocks, first_block),
       prefix_reuse_(space_),
-      forced_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
-      forced_exact_(std::make_unique<ForcedCopy>(parts.layout, shadow_)),
       unchanged_(parts.threads),
       sums_(parts) {
   if (references_ != References::kNone) {
@@ -60,6 +69,11 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
   if (lags && alone && free_sim_ != nullptr) {
     helpers_ = std::make_unique<Helpers>(std::max(1, parts.threads->num_threads / 2));
   }
+  const std::size_t threads = helpers_ != nullptr ? helpers_->forced.size() : 1;
+  for (std::size_t i = 0; i < threads; ++i) {
+    forced_.push_back(std::make_unique<ForcedRun>(parts.layout, shadow_));
+  }
+  last_forced_ = forced_.front().get();
   if (references_ != References::kNone) begin_weights();
 }
 
@@ -107,6 +121,7 @@ std::unique_ptr<Judging> Verifier::judging_of(int layer, const OpParams& params,
   j->bad_rows = bad_rows_;
   j->huge = huge_inputs_;
   j->figures.resize(params.info().num_taps);
+  j->run = forced_.front().get();
   return j;
 }
 
@@ -129,17 +144,21 @@ Result<void> Verifier::judge_forced(Judging& j) {
   return {};
 }
 
-void Verifier::judge_free(Judging& j, const as_threads* threads) {
+void Verifier::run_free(Judging& j) {
   for (FreeRun* run : {free_sim_.get(), free_exact_.get()}) {
     if (run == nullptr) continue;
-    j.free = run_free(j, *run);
+    j.free = run_one_free(j, *run);
     if (!j.free) return;
+    (run == free_sim_.get() ? j.free_sim : j.free_exact) = run->last;
   }
+}
+
+void Verifier::measure_free(Judging& j, const as_threads* threads) const {
   const as_op_info& info = j.params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.direction != AS_TAP_OUT || tap.kind == AS_TAP_CACHE) continue;
-    if (present(j.params.tensor(tap.offset))) measure_free(j, i, threads);
+    if (present(j.params.tensor(tap.offset))) measure_tap(j, i, threads);
   }
 }
 
@@ -161,7 +180,10 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
     if (helpers_ != nullptr) helpers_->weights.wait();
     if (weights_) j.call.weights = weights_->number();
     j.compared = judge_forced(j);
-    if (j.forced && references_ != References::kNone) judge_free(j, parts_.threads);
+    if (j.forced && references_ != References::kNone) {
+      run_free(j);
+      if (j.free) measure_free(j, parts_.threads);
+    }
     return settle();
   }
   j.copied = j.memory->copies.take(
@@ -185,8 +207,19 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
   // References read the weights as they are: as soon as it is known whether they are others.
   helpers_->weights.start([this, &j, start] {
     j.call.weights = weights_->number();
-    start(helpers_->forced, [this, &j] { j.compared = judge_forced(j); });
-    start(helpers_->free, [this, &j] { judge_free(j, helpers_->free_pool.handle()); });
+    const std::size_t thread = helpers_->next_forced();
+    j.run = forced_[thread].get();
+    start(helpers_->forced[thread], [this, &j] { j.compared = judge_forced(j); });
+    start(helpers_->free, [this, &j, start] {
+      helpers_->measured.wait(kMostUnmeasured);
+      run_free(j);
+      if (!j.free) return;
+      {
+        const std::lock_guard lock(helpers_->mutex);
+        ++j.at_work;
+      }
+      start(helpers_->measured, [this, &j] { measure_free(j, helpers_->free_pool.handle()); });
+    });
   });
   while (judging_.size() > kMostBehind) {
     if (auto ok = settle_first(); !ok) return ok;
@@ -216,8 +249,9 @@ Result<void> Verifier::settle() {
 void Verifier::drop_judging() {
   if (helpers_ != nullptr) {
     helpers_->weights.wait();
-    helpers_->forced.wait();
+    for (Beside& thread : helpers_->forced) thread.wait();
     helpers_->free.wait();
+    helpers_->measured.wait();
   }
   judging_.clear();
   look_ = nullptr;
@@ -238,6 +272,7 @@ Result<void> Verifier::settle_first() {
   const std::unique_ptr<Judging> judged = std::move(judging_.front());
   judging_.pop_front();
   Judging& j = *judged;
+  last_forced_ = j.run;
   if (j.look != nullptr && j.look->thrown != nullptr) j.thrown = j.look->thrown;
   if (j.thrown != nullptr || !j.forced || !j.free) {
     drop_judging();

@@ -27,6 +27,21 @@ TEST(Beside, DoesWorkInOrderWhileItsOwnerGoesOn) {
   thread.wait();  // nothing to wait for
 }
 
+TEST(Beside, WaitsUntilFewAreLeft) {
+  std::promise<void> go;
+  std::vector<int> done;
+  Beside thread;
+  for (int i = 0; i < 3; ++i) thread.start([&done, i] { done.push_back(i); });
+  thread.start([wait = go.get_future().share()] { wait.wait(); });
+  thread.start([] {});
+  thread.wait(2);  // the one that waits and the one behind it
+  EXPECT_EQ(done, (std::vector<int>{0, 1, 2}));
+  EXPECT_EQ(thread.left(), 2U);
+  go.set_value();
+  thread.wait();
+  EXPECT_EQ(thread.left(), 0U);
+}
+
 TEST(Beside, EndsOnceAllIsDone) {
   int done = 0;
   {
