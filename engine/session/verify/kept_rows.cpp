@@ -12,7 +12,7 @@
 namespace attnscope {
 namespace {
 
-constexpr std::int64_t kRowsOfPart = 8192;  // that a thread compares at least
+constexpr std::int64_t kRowsOfPart = 512;  // that a thread compares at least
 
 }  // namespace
 
