@@ -17,6 +17,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int64_t kColumnChunk = 64;  // columns decoded and multiplied at once
+constexpr std::int64_t kHeadsAtOnce = 8;   // that a thread weighs at least
 
 // Fills the slots that one list reads for one token; returns how many columns it counts.
 std::int32_t fill_slots(const as_tensor& indices, const as_tensor& lens, const as_cache& cache,
@@ -89,14 +90,12 @@ class Attention {
       for (std::int64_t job = begin; job < end; ++job)
         logits(job / chunks, job % chunks * kColumnChunk);
     });
-    std::vector<float> errors(to_size(kept), 0);
-    cpu::parallel_for(threads_, kept, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        for (std::int64_t h = 0; h < out_.heads; ++h) {
-          errors[to_size(i)] = std::max(errors[to_size(i)], weigh(i, h));
-        }
-      }
-    });
+    std::vector<float> errors(to_size(kept * out_.heads));
+    cpu::parallel_for(threads_, kept * out_.heads, kHeadsAtOnce,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        for (std::int64_t job = begin; job < end; ++job)
+                          errors[to_size(job)] = weigh(job / out_.heads, job % out_.heads);
+                      });
     for (const float error : errors) out_.lse_error = std::max(out_.lse_error, error);
     return std::move(out_);
   }

@@ -230,7 +230,7 @@ void InvariantChecks::attention(const Session& session) {
   const StepMetadata& m = session.metadata();
   // Their lists are the longest.
   const std::vector<std::int32_t> rows = last_rows(m);
-  const AttentionCopy copy = copy_attention(p, rows, nullptr);
+  const AttentionCopy copy = copy_attention(p, rows, session.parts().threads);
   check_masses(session, copy, rows, to_, kAttentionMass);
   const std::int64_t columns = copy.window + copy.extra;
   if (!present(p.extra_indices)) return;
