@@ -146,29 +146,42 @@ TEST(ChangedWeights, EveryByteIsWatched) {
   }
 }
 
-TEST(ContentHash, EveryBitCounts) {
-  std::vector<std::uint8_t> bytes(100);
+void expect_every_bit_counts(std::uint64_t (*hash)(const void*, std::size_t)) {
+  std::vector<std::uint8_t> bytes(200);
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::uint8_t>(i * 73);
   for (const std::size_t size : {std::size_t{1}, std::size_t{8}, std::size_t{33}, bytes.size()}) {
-    std::set<std::uint64_t> seen = {content_hash(bytes.data(), size)};
+    std::set<std::uint64_t> seen = {hash(bytes.data(), size)};
     for (std::size_t bit = 0; bit < 8 * size; ++bit) {
       bytes[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
-      EXPECT_TRUE(seen.insert(content_hash(bytes.data(), size)).second) << size << " " << bit;
+      EXPECT_TRUE(seen.insert(hash(bytes.data(), size)).second) << size << " " << bit;
       bytes[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
     }
   }
-  // Signs of two values, and two words in each other's places.
-  std::vector<double> values(16);
+  // Signs of two values, and two words in each other's places: of one sum and of two.
+  std::vector<double> values(32);
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i) + 0.5;
-  const std::uint64_t before = content_hash(values.data(), 128);
-  std::swap(values[3], values[7]);
-  EXPECT_NE(content_hash(values.data(), 128), before);
-  std::swap(values[3], values[7]);
-  values[3] = -values[3];
-  values[7] = -values[7];
-  EXPECT_NE(content_hash(values.data(), 128), before);
-  EXPECT_NE(content_hash(values.data(), 0, 1), content_hash(values.data(), 0, 2));
+  const std::uint64_t before = hash(values.data(), 256);
+  for (const std::size_t other : {4U, 7U, 11U, 19U}) {
+    std::swap(values[3], values[other]);
+    EXPECT_NE(hash(values.data(), 256), before) << other;
+    std::swap(values[3], values[other]);
+    values[3] = -values[3];
+    values[other] = -values[other];
+    EXPECT_NE(hash(values.data(), 256), before) << other;
+    values[3] = -values[3];
+    values[other] = -values[other];
+  }
+  EXPECT_EQ(hash(values.data(), 256), before);
+  const std::vector<double> none(32);
+  EXPECT_NE(hash(none.data(), 128), hash(none.data(), 256));
 }
+
+TEST(ContentHash, EveryBitCounts) {
+  expect_every_bit_counts([](const void* data, std::size_t n) { return content_hash(data, n); });
+  EXPECT_NE(content_hash(nullptr, 0, 1), content_hash(nullptr, 0, 2));
+}
+
+TEST(MemoryHash, EveryBitCounts) { expect_every_bit_counts(memory_hash); }
 
 }  // namespace changed_weights_test
 }  // namespace attnscope

@@ -97,7 +97,7 @@ std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int6
       count < 8 ? nullptr : threads_, count, 4, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
           const std::int64_t at = parts[to_size(i)] * kPart;
-          hashes[to_size(i)] = content_hash(data + at, to_size(std::min(kPart, bytes - at)));
+          hashes[to_size(i)] = memory_hash(data + at, to_size(std::min(kPart, bytes - at)));
         }
       });
   return hashes;
