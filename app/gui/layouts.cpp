@@ -62,7 +62,7 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events", "notes", "history"});
-  b.dock(right, {"error", "backends"});
+  b.dock(right, {"error", "backends", "training"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
   b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage", "plan", "index_keys"});
   b.dock(below, {"top_k", "window", "why"});
@@ -80,7 +80,7 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Right, 0.42f),
          {"error", "sink", "selection", "why", "coverage", "events", "notes", "history", "plan",
           "index_keys", "backends"});
-  b.dock(rest, {"tensor", "top_k", "window", "bytes"});
+  b.dock(rest, {"tensor", "top_k", "window", "bytes", "training"});
 }
 
 // Two stacks of tabs: what there is to see, and what it means.
@@ -95,12 +95,13 @@ void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
     return build_small(
         b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
-         "notes", "history", "plan", "row_pool", "index_keys", "backends"});
+         "notes", "history", "plan", "row_pool", "index_keys", "backends", "training"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
-  build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
-              {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage",
-               "events", "notes", "history", "plan", "row_pool", "index_keys", "backends"});
+  build_small(
+      b, rest, {"block_tables", "pool", "window", "scenario"},
+      {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
+       "notes", "history", "plan", "row_pool", "index_keys", "backends", "training"});
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
@@ -118,7 +119,7 @@ void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.4f);
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "block_tables"});
-  b.dock(right, {"sink", "row_pool"});
+  b.dock(right, {"sink", "row_pool", "training"});
   b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "why"});
   b.dock(rest, {"top_k"});
 }
@@ -204,7 +205,7 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
         : build_cache(builder, dockspace, size);
   } else if (id == "selection") {
     small ? build_small(builder, dockspace, {"top_k", "window", "why", "timeline"},
-                        {"sink", "selection", "block_tables"})
+                        {"sink", "selection", "block_tables", "training"})
           : build_selection(builder, dockspace, size);
   } else if (id == "error") {
     small ? build_small(builder, dockspace, {"error", "timeline", "pipeline", "time", "coverage"},

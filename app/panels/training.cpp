@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "app/gui/legend_row.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -31,6 +32,8 @@ class TrainingPanel : public Panel {
  private:
   void look(bool anew);
   void read();
+  void draw_legend() const;
+  ImU32 colour_of(const std::string& curve) const;
   void draw_plot(const TrainingPlot& plot, int index, ImVec2 size) const;
 
   double looked_ = -kLookEvery;
@@ -39,6 +42,7 @@ class TrainingPanel : public Panel {
   std::string shown_;  // path
   std::filesystem::file_time_type written_;
   TrainingView view_;
+  std::vector<std::string> names_;  // of its curves
 };
 
 void TrainingPanel::register_commands(Ui& ui) {
@@ -86,26 +90,42 @@ void TrainingPanel::read() {
   view_ = {};
   const auto text = read_text_file(shown_);
   auto view = text ? training_view(*text, shown_) : Result<TrainingView>(text.error());
+  names_.clear();
   if (view) {
     view_ = std::move(*view);
+    for (const TrainingPlot& plot : view_.plots) {
+      for (const TrainingCurve& curve : plot.curves) {
+        if (std::ranges::count(names_, curve.name) == 0) names_.push_back(curve.name);
+      }
+    }
   } else {
     refused_ = view.error().text();
   }
 }
 
+// A curve of the same name has one colour in all plots.
+ImU32 TrainingPanel::colour_of(const std::string& curve) const {
+  const auto at = std::ranges::find(names_, curve) - names_.begin();
+  return theme().owners[static_cast<std::size_t>(at) % theme().owners.size()];
+}
+
+// Once for all plots, which are too small for legends of their own.
+void TrainingPanel::draw_legend() const {
+  LegendRow row;
+  for (const std::string& name : names_) row.swatch(colour_of(name), name);
+}
+
 void TrainingPanel::draw_plot(const TrainingPlot& plot, int index, ImVec2 size) const {
   if (!ImPlot::BeginPlot(fmt::format("{}##{}", plot.title, index).c_str(), size,
-                         ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText)) {
+                         ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText | ImPlotFlags_NoLegend)) {
     return;
   }
   ImPlot::SetupAxis(ImAxis_X1, nullptr, ImPlotAxisFlags_AutoFit);
   ImPlot::SetupAxis(ImAxis_Y1, nullptr, plot.share ? 0 : ImPlotAxisFlags_AutoFit);
   if (plot.share) ImPlot::SetupAxisLimits(ImAxis_Y1, 0, 1, ImPlotCond_Always);
-  ImPlot::SetupLegend(ImPlotLocation_NorthEast);
-  for (std::size_t i = 0; i < plot.curves.size(); ++i) {
-    const TrainingCurve& curve = plot.curves[i];
+  for (const TrainingCurve& curve : plot.curves) {
     ImPlotSpec line;
-    line.LineColor = ImGui::ColorConvertU32ToFloat4(theme().owners[i % theme().owners.size()]);
+    line.LineColor = ImGui::ColorConvertU32ToFloat4(colour_of(curve.name));
     line.Marker = ImPlotMarker_Circle;
     line.MarkerSize = px(2);
     line.MarkerFillColor = line.MarkerLineColor = line.LineColor;
@@ -136,6 +156,7 @@ void TrainingPanel::draw(Ui& ui) {
   }
   if (!refused_.empty()) return paragraph(refused_, Verdict::kWrong);
   sentence(view_.sentence);
+  draw_legend();
   const ImVec2 room = ImGui::GetContentRegionAvail();
   const int across = room.x > px(560) ? 3 : room.x > px(360) ? 2 : 1;
   const int down = (static_cast<int>(view_.plots.size()) + across - 1) / std::max(across, 1);

@@ -126,7 +126,7 @@ Result<TrainingView> training_view(const std::string& csv, const std::string& pa
   view.plots.push_back({"recall@k", true, of_layers(lines, 9)});
   view.plots.push_back({"attention covered", true, of_layers(lines, 10)});
   view.plots.push_back({"overlap with the token before", true, of_layers(lines, 11)});
-  view.plots.push_back({"changed since the interval before", true, of_layers(lines, 12)});
+  view.plots.push_back({"selection changed", true, of_layers(lines, 12)});
   return view;
 }
 

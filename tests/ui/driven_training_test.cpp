@@ -54,5 +54,26 @@ TEST(TrainingPanel, FollowsATableAsItGrows) {
   fs::remove_all(home);
 }
 
+// A tab in the layouts whose subject it is, on a laptop's screen too.
+TEST(TrainingPanel, IsDockedInStepAndSelection) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    for (const ImVec2 size : {ImVec2(1280, 720), ImVec2(1600, 1000)}) {
+      ImGui::GetIO().DisplaySize = size;
+      user.settle();
+      for (const char* layout : {"step", "selection"}) {
+        ASSERT_TRUE(app->commands().run(std::string("layout.") + layout));
+        user.wait(4);
+        user.show("training");
+        user.wait(3);
+        const ImGuiWindow* window =
+            user.ctx->GetWindowByRef(("//" + user.window("training")).c_str());
+        ASSERT_NE(window, nullptr) << layout;
+        EXPECT_NE(window->DockNode, nullptr) << layout << " of " << size.x;
+      }
+    }
+  });
+}
+
 }  // namespace driven_training_test
 }  // namespace attnscope::gui

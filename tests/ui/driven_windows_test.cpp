@@ -237,7 +237,7 @@ TEST(Driven, TheTabInFrontIsInSight) {
     user.settle();
     user.wait(4);
     for (const char* panel : {"error", "backends", "notes", "history", "events", "coverage", "sink",
-                              "plan", "index_keys", "why", "bytes", "tensor"}) {
+                              "plan", "index_keys", "why", "bytes", "training", "tensor"}) {
       user.show(panel);
       user.wait(3);
       const ImGuiWindow* window = window_of(user, panel);
