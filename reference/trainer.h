@@ -1,16 +1,19 @@
-// Trains a model of absorbed MLA with an indexer (DeepSeek-V3.2), as it is published: the model by
-// the loss of the next byte, the indexer by how far its distribution is from that of attention.
-// float32, or float64 for checks, by libtorch's autograd.
+// Trains a model with an indexer, as it is published: the model by the loss of the next byte, the
+// indexer by how far its distribution is from that of attention. Absorbed MLA (DeepSeek-V3.2),
+// whose indexer selects tokens, and DeepSeek-V4, whose indexer selects entries of 4 tokens; an
+// entry is a token or those 4 below. float32, or float64 for checks, by libtorch's autograd, on the
+// device of use_device() (torch_module.h).
 //
 //   stage    attention over           the model learns           the indexer learns
-//   kModel   all tokens before        the next byte              nothing
-//   kWarmUp  all tokens before        nothing                    KL(p || softmax(I)), all tokens
-//   kSparse  what the indexer chose   the next byte              the same over the chosen tokens
+//   kModel   all entries              the next byte              nothing
+//   kWarmUp  all entries              nothing                    KL(p || softmax(I)), all entries
+//   kSparse  what the indexer chose   the next byte              the same over the chosen entries
 //
-// p is attention summed over the heads and divided by its sum, and is no function of anything that
-// learns; what the indexer is given is cut off from the model, so that neither loss reaches what
-// the other one trains. A step is one gradient by Adam; the same calls give the same bytes with the
-// same number of threads.
+// Windows, sinks and entries that no indexer selects have their part of attention in each stage. p
+// is attention to the entries, summed over the heads and divided by its sum, and is no function of
+// anything that learns; what the indexer is given is cut off from the model, so that neither loss
+// reaches what the other one trains. A step is one gradient by Adam; on the host, the same calls
+// give the same bytes with the same number of threads.
 #pragma once
 
 #include <cstdint>
@@ -37,18 +40,20 @@ struct TrainLoss {
   double kl = 0;        // nats a token, of the layers that select, on average
 };
 
-// What one layer selects, on average over the tokens that see at least so many as were asked for.
+// What one layer selects, on average over the tokens that see at least so many entries as
+// were asked for.
 struct SelectionMeasure {
-  double kl = 0;                          // over all tokens before
-  double recall = 0, mass = 0;            // of the k tokens with most attention; share of attention
-  double last_recall = 0, last_mass = 0;  // the same of the last k tokens
-  double random_recall = 0, random_mass = 0;  // expected of k tokens by chance
-  double best_mass = 0;                       // of the k tokens with most attention
+  double kl = 0;                              // over all entries
+  double recall = 0;                          // of the k entries with most attention
+  double mass = 0;                            // share of the attention to entries
+  double last_recall = 0, last_mass = 0;      // the same of the last k entries
+  double random_recall = 0, random_mass = 0;  // expected of k entries by chance
+  double best_mass = 0;                       // of the k entries with most attention
   double overlap = 0;  // share of the k that the token before had selected too
 };
 
 struct TrainMeasure {
-  TrainLoss dense;                       // over all positions; kl: over all tokens before
+  TrainLoss dense;                       // over all positions; kl: over all entries
   double sparse = 0;                     // language loss where layers attend to what they select
   double dense_far = 0, sparse_far = 0;  // the same of tokens that see enough
   std::vector<SelectionMeasure> layers;  // those that select
@@ -75,11 +80,14 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> make(const MlaNumbers& numbers,
                                                const TensorSource& source,
                                                const TrainOptions& options);
+  static Result<std::unique_ptr<Trainer>> make(const ModelNumbers& numbers,
+                                               const TensorSource& source,
+                                               const TrainOptions& options);
   virtual ~Trainer() = default;
 
   // What was lost before the step. An error where it is no number: nothing has changed then.
   virtual Result<TrainLoss> step(TrainStage stage, const TrainBatch& batch, double rate) = 0;
-  // far: tokens that a token must see to be looked at, itself included.
+  // far: entries that a token must see to be looked at.
   virtual Result<TrainMeasure> measure(const TrainBatch& batch, std::int64_t far) const = 0;
 
   // Of both losses together, by the weight of this name; empty where nothing of it was learnt.

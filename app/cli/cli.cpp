@@ -40,10 +40,6 @@ const CLI::Validator kNotEmpty(
     [](std::string& text) { return text.empty() ? std::string("names no file") : std::string(); },
     "FILE");
 
-const CLI::Validator kDevice(
-    [](std::string& text) { return text.empty() ? std::string("names no device") : std::string(); },
-    "DEVICE");
-
 References parse_references(const std::string& name) {
   return name == "none" ? References::kNone : name == "sim" ? References::kSim : References::kBoth;
 }
@@ -427,7 +423,7 @@ void add_common(CLI::App& app, PluginChoice& choice, bool& any_text_file,
   app.add_option("--reference-device", reference_device,
                  "Where references compute: cpu (the default), or a device of the installed "
                  "libtorch, such as cuda or cuda:1")
-      ->check(kDevice);
+      ->check(device_name());
   const std::function<void(CLI::App*)> pass_on = [&](CLI::App* command) {
     command->fallthrough();
     for (CLI::App* below : command->get_subcommands({})) pass_on(below);

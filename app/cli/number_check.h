@@ -1,4 +1,5 @@
-// What an option's number has to be. CLI::Range lets NaN through: it is below nothing.
+// What an option's number has to be, or its device. CLI::Range lets NaN through: it is below
+// nothing.
 #pragma once
 
 #include <fmt/format.h>
@@ -18,6 +19,14 @@ inline CLI::Validator number_between(double least, double most) {
     return good ? std::string() : fmt::format("Value {} not in range [{} - {}]", text, least, most);
   };
   return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", least, most));
+}
+
+// A device of libtorch; which there are it knows itself.
+inline CLI::Validator device_name() {
+  const auto check = [](const std::string& text) {
+    return text.empty() ? std::string("names no device") : std::string();
+  };
+  return CLI::Validator(check, "DEVICE");
 }
 
 }  // namespace attnscope

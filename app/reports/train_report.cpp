@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "app/reports/train_run.h"
+#include "app/wiring/trainer.h"
 #include "engine/checkpoint/checkpoint.h"
-#include "engine/family/mla/mla.h"
 #include "engine/family/models.h"
 #include "engine/io/trained_models.h"
 
@@ -110,20 +110,23 @@ Result<TrainReport> train_report(const std::string& model, const std::vector<std
                                  const TrainReportOptions& options, const as_threads* threads) {
   auto config = trainable_model(model);
   if (!config) return config.error();
-  auto far = far_tokens(*config, options.length);
+  const std::int64_t length =
+      options.length > 0 ? options.length : default_plan(kTrainedModel, *config).length;
+  auto far = far_entries(*config, length);
   if (!far) return far.error();
-  auto text = read_train_text(options.text, options.length);
+  auto text = read_train_text(options.text, length);
   if (!text) return text.error();
-  const auto tokens = held_batch(*text, options.sequences, options.length);
+  const auto tokens = held_batch(*text, options.sequences, length);
   TrainReport report;
   report.model = model;
   report.topk = config->index_topk;
   report.far = *far;
-  report.length = options.length;
-  report.sequences = std::ssize(tokens) / (options.length + 1);
+  report.entry = selected_tokens(*config);
+  report.length = length;
+  report.sequences = std::ssize(tokens) / (length + 1);
   report.held = text->held_bytes();
   for (int i = 0; i < config->num_layers(); ++i) {
-    if (mla_selects(*config, i)) {
+    if (layer_selects(*config, i)) {
       report.layers.push_back(config->layers[static_cast<std::size_t>(i)]);
     }
   }
@@ -132,7 +135,7 @@ Result<TrainReport> train_report(const std::string& model, const std::vector<std
       if (auto ok = check_trained(*config, folder, part); !ok) return ok.error();
     }
   }
-  auto own = measured(*config, 1, "", tokens, options.length, *far, threads);
+  auto own = measured(*config, 1, "", tokens, length, *far, threads);
   if (!own) return own.error();
   report.untrained = own->dense.language;
   for (const std::string& folder : folders) {
@@ -140,7 +143,7 @@ Result<TrainReport> train_report(const std::string& model, const std::vector<std
     seed.folder = folder;
     for (const auto& [part, to] :
          {std::pair{kTrainedModel, &seed.before}, std::pair{kTrainedIndexer, &seed.trained}}) {
-      auto seen = measured(*config, 1, folder + "/" + part, tokens, options.length, *far, threads);
+      auto seen = measured(*config, 1, folder + "/" + part, tokens, length, *far, threads);
       if (!seen) return seen.error();
       *to = std::move(*seen);
     }
@@ -151,8 +154,8 @@ Result<TrainReport> train_report(const std::string& model, const std::vector<std
 std::string train_report_text(const TrainReport& r) {
   std::string out = fmt::format(
       "{}, held-out text: {} sequences of {} bytes (of {} held out); figures of selections: tokens "
-      "that see {} or more, of which {} are selected\n",
-      r.model, r.sequences, r.length, r.held, r.far, r.topk);
+      "that see {} {} or more, of which {} are selected\n",
+      r.model, r.sequences, r.length, r.held, r.far, r.entry_name(), r.topk);
   out += fmt::format("\nlanguage loss, nats a byte; untrained model {:.4f}\n", r.untrained);
   out += fmt::format("{:<24}{:>10}{:>12}{:>12}{:>12}{:>10}\n", "training", "all tokens",
                      "after: all", "selected", "untrained I", "cost");

@@ -12,8 +12,8 @@
 namespace attnscope {
 
 struct TrainReportOptions {
-  std::vector<std::string> text;  // empty = the program's own
-  std::int64_t length = 1024, sequences = 16;
+  std::vector<std::string> text;            // empty = the program's own
+  std::int64_t length = 0, sequences = 16;  // length: 0 = that of the model's training
 };
 
 // One folder of a training.
@@ -25,10 +25,16 @@ struct TrainedSeed {
 
 struct TrainReport {
   std::string model;
-  std::int64_t topk = 0, far = 0, sequences = 0, length = 0, held = 0;
+  std::int64_t topk = 0, sequences = 0, length = 0, held = 0;
+  std::int64_t far = 0;     // entries that a token must see to be in figures of selections
+  std::int64_t entry = 1;   // tokens of an entry
   double untrained = 0;     // language loss of the preset's own weights
   std::vector<int> layers;  // published numbers of those that select
   std::vector<TrainedSeed> seeds;
+
+  std::string entry_name() const {
+    return entry == 1 ? "tokens" : "entries of " + std::to_string(entry) + " tokens";
+  }
 
   // recall and mass are above those of chance and of the last tokens, in every layer and seed.
   bool beats_chance() const;

@@ -11,13 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
-#include "app/wiring/mla/mla_reference.h"
-#include "app/wiring/model_tensors.h"
+#include "app/wiring/trainer.h"
 #include "engine/checkpoint/checkpoint.h"
 #include "engine/checkpoint/export_checkpoint.h"
 #include "engine/checkpoint/weight_slots.h"
-#include "engine/config/scenario.h"
-#include "engine/family/mla/mla.h"
 #include "engine/family/model_weights.h"
 #include "engine/family/models.h"
 #include "engine/io/json_file.h"
@@ -113,22 +110,17 @@ Result<void> check_plan(const TrainPlan& p) {
 
 }  // namespace
 
-TrainPlan model_plan() {
+TrainPlan default_plan(const std::string& what, const ModelConfig& config) {
+  const bool tokens = selected_tokens(config) == 1, model = what == kTrainedModel;
   TrainPlan p;
-  p.steps = 400;
-  p.interval = 25;
-  p.rate = 2e-3;
-  return p;
-}
-
-TrainPlan indexer_plan() {
-  TrainPlan p;
-  p.what = "indexer";
-  p.steps = 60;
-  p.sparse_steps = 30;
-  p.interval = 10;
-  p.rate = 1e-3;
-  p.sparse_rate = 1e-4;
+  p.what = what;
+  p.model = config.name;
+  p.length = tokens ? 1024 : 2304;
+  p.steps = model ? (tokens ? 400 : 120) : (tokens ? 60 : 30);
+  p.sparse_steps = model ? 0 : tokens ? 30 : 15;
+  p.interval = model ? (tokens ? 25 : 20) : tokens ? 10 : 15;
+  p.rate = model ? 2e-3 : 1e-3;
+  p.sparse_rate = model ? 0 : 1e-4;
   return p;
 }
 
@@ -141,36 +133,26 @@ Result<std::string> train_folder(const TrainPlan& plan) {
 }
 
 Result<ModelConfig> trainable_model(const std::string& name) {
+  constexpr int kMostSelected = 64, kWidest = 1024;
   auto config = preset(name);
   if (!config) return config.error();
-  if (config->family == mla().name && mla_selects(*config) && config->hidden <= 1024) return config;
+  if (selected_tokens(*config) > 0 && config->hidden <= kWidest) {
+    config->index_topk = std::min(config->index_topk, kMostSelected);
+    return config;
+  }
   return usage_error(fmt::format("{} cannot be trained here", name),
-                     "train a small model of absorbed MLA with an indexer: tiny-v3.2");
+                     "train a small model with an indexer: tiny-v3.2 or tiny");
 }
 
-Result<std::int64_t> far_tokens(const ModelConfig& config, std::int64_t length) {
+Result<std::int64_t> far_entries(const ModelConfig& config, std::int64_t length) {
   constexpr std::int64_t kSelectsOneOf = 8;
-  const std::int64_t far = kSelectsOneOf * config.index_topk;
-  if (far <= length) return far;
-  return usage_error(fmt::format("sequences of {} bytes: no token sees {} times the {} that it "
-                                 "selects",
-                                 length, kSelectsOneOf, config.index_topk),
-                     fmt::format("--length {} or more", far));
-}
-
-Result<std::unique_ptr<reference::Trainer>> make_trainer(const ModelConfig& config,
-                                                         std::uint64_t seed,
-                                                         const std::string& checkpoint,
-                                                         std::int64_t torch_threads,
-                                                         const as_threads* threads) {
-  Scenario scenario;
-  scenario.model = config;
-  scenario.seed = seed;
-  scenario.checkpoint = checkpoint;
-  auto tensors = model_tensors(scenario, threads, [](const std::string&) { return true; });
-  if (!tensors) return tensors.error();
-  return reference::Trainer::make(mla_numbers(config), tensors->source,
-                                  {.threads = static_cast<int>(torch_threads)});
+  const std::int64_t far = kSelectsOneOf * config.index_topk, each = selected_tokens(config);
+  if (far * each <= length) return far;
+  return usage_error(
+      fmt::format("sequences of {} bytes: no token sees {} times the {} {} that it "
+                  "selects",
+                  length, kSelectsOneOf, config.index_topk, each == 1 ? "tokens" : "entries"),
+      fmt::format("--length {} or more", far * each));
 }
 
 std::string train_csv(const std::vector<TrainRow>& rows) {
@@ -191,7 +173,7 @@ Result<std::unique_ptr<TrainRun>> TrainRun::open(TrainPlan plan, bool again,
   if (auto ok = check_plan(plan); !ok) return ok.error();
   auto config = trainable_model(plan.model);
   if (!config) return config.error();
-  if (auto far = far_tokens(*config, plan.length); !far) return far.error();
+  if (auto far = far_entries(*config, plan.length); !far) return far.error();
   if (plan.folder.empty()) {
     auto folder = train_folder(plan);
     if (!folder) return folder.error();
@@ -324,7 +306,7 @@ Result<bool> TrainRun::step() {
 }
 
 Result<void> TrainRun::end_interval() {
-  const auto far = far_tokens(config_, plan_.length);
+  const auto far = far_entries(config_, plan_.length);
   const std::int64_t across = plan_.length + 1, n = std::ssize(held_) / across;
   auto seen = trainer_->measure({held_, n, plan_.length}, *far);
   if (!seen) return seen.error();
@@ -338,7 +320,7 @@ Result<void> TrainRun::end_interval() {
   row.held_sparse = seen->sparse;
   std::size_t at = 0;
   for (int i = 0; i < config_.num_layers(); ++i) {
-    if (!mla_selects(config_, i)) continue;
+    if (!layer_selects(config_, i)) continue;
     const reference::SelectionMeasure& m = seen->layers[at];
     row.layer = config_.layers[static_cast<std::size_t>(i)];
     row.layer_kl = m.kl;
@@ -381,10 +363,13 @@ Result<void> TrainRun::finish() {
   const Weights weights = allocate_weights(config_);
   for (const WeightSlot& slot : weight_slots(config_, weights)) {
     const std::vector<float>& from = values[slot.name];
-    if (std::ssize(from) != slot.size() || slot.bf16 == nullptr) {
+    if (std::ssize(from) != slot.size() || (slot.bf16 == nullptr && slot.f32 == nullptr)) {
       return internal_error(slot.name + ": was not trained");
     }
-    for (std::size_t i = 0; i < from.size(); ++i) slot.bf16[i] = {cpu::float_to_bf16(from[i])};
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (slot.f32 != nullptr) slot.f32[i] = from[i];
+      if (slot.bf16 != nullptr) slot.bf16[i] = {cpu::float_to_bf16(from[i])};
+    }
   }
   auto totals = export_checkpoint(weights, config_, checkpoint(), ExportDtype::kBf16, threads_);
   return totals ? Result<void>() : totals.error();

@@ -32,14 +32,15 @@ struct TrainPlan {
   std::string folder;  // empty = train_folder()
   std::vector<std::string> text;
   std::int64_t seed = 1, steps = 0, sparse_steps = 0, interval = 0;
-  std::int64_t sequences = 1, length = 1024, threads = 1;
+  std::int64_t sequences = 1, length = 0, threads = 1;
   std::int64_t held = 2;  // sequences measured at the end of an interval
   double rate = 0, sparse_rate = 0;
 };
 
-// The schedule of either training where nothing else is asked for.
-TrainPlan model_plan();
-TrainPlan indexer_plan();
+// The schedule of a training ("model", "indexer") where nothing else is asked for. Models whose
+// entries hold more tokens have longer sequences, which some tokens see enough entries of, and
+// fewer of them.
+TrainPlan default_plan(const std::string& what, const ModelConfig& config);
 // Of trained models, MODEL of seed 1 and MODEL-seed-N of others.
 Result<std::string> train_folder(const TrainPlan& plan);
 
@@ -99,16 +100,11 @@ class TrainRun {
   std::vector<TrainRow> rows_;
 };
 
-// A model and its tensors: the preset with weights by seed, or a checkpoint.
-Result<std::unique_ptr<reference::Trainer>> make_trainer(const ModelConfig& config,
-                                                         std::uint64_t seed,
-                                                         const std::string& checkpoint,
-                                                         std::int64_t torch_threads,
-                                                         const as_threads* threads);
-// Tokens that a token must see for its selection to be in the figures: 8 times as many as it
-// selects. An error where a sequence holds fewer.
-Result<std::int64_t> far_tokens(const ModelConfig& config, std::int64_t length);
-// The preset, which must have an indexer.
+// Entries that a token must see for its selection to be in the figures: 8 times as many as it
+// selects. An error where no token of a sequence sees so many.
+Result<std::int64_t> far_entries(const ModelConfig& config, std::int64_t length);
+// The preset, which must have an indexer, as it is trained: it selects 64 entries at most, so that
+// sequences of minutes leave some out.
 Result<ModelConfig> trainable_model(const std::string& name);
 
 }  // namespace attnscope

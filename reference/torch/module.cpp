@@ -49,7 +49,8 @@ TorchModule make_module() {
       .make_model = make_torch_model,
       .make_dense_model = make_torch_dense_model,
       .make_mla_model = make_torch_mla_model,
-      .make_trainer = make_torch_trainer,
+      .make_mla_trainer = make_torch_mla_trainer,
+      .make_v4_trainer = make_torch_v4_trainer,
       .paged_sdpa = torch_paged_sdpa,
   };
 #define AS_ENTRY(id, number, params, function)                               \

@@ -19,7 +19,7 @@
 
 namespace attnscope::reference {
 
-inline constexpr std::uint32_t kTorchModuleVersion = 10;
+inline constexpr std::uint32_t kTorchModuleVersion = 11;
 inline constexpr char kTorchModuleEntry[] = "attnscope_torch_module";
 
 // What was thrown inside.
@@ -56,9 +56,12 @@ struct TorchModule {
                                                             const TensorSource& source,
                                                             std::shared_ptr<const void> owner);
   // See Trainer::make.
-  Result<std::unique_ptr<Trainer>> (*make_trainer)(const MlaNumbers& numbers,
-                                                   const TensorSource& source,
-                                                   const TrainOptions& options);
+  Result<std::unique_ptr<Trainer>> (*make_mla_trainer)(const MlaNumbers& numbers,
+                                                       const TensorSource& source,
+                                                       const TrainOptions& options);
+  Result<std::unique_ptr<Trainer>> (*make_v4_trainer)(const ModelNumbers& numbers,
+                                                      const TensorSource& source,
+                                                      const TrainOptions& options);
   // See paged_sdpa.h.
   bool (*paged_sdpa)(const as_paged_attention_params* params, bool fp32, TorchFailure* failure);
 };

@@ -13,20 +13,22 @@ using at::Tensor;
 
 double mean_of(const Tensor& t) { return t.to(at::kDouble).mean().item<double>(); }
 
-// One token: attention to those that it sees, and the indexer's choice of them.
+// One token: attention to the entries that it sees, and the indexer's choice of them.
 struct Looked {
   const float* attention;
   const bool* chosen;
   std::int64_t sees, k;
 };
 
-Looked token_of(const LayerSeen& seen, std::int64_t t, std::int64_t k) {
+// seen: on the host.
+Looked token_of(const LayerSeen& seen, std::int64_t t, std::int64_t entry, std::int64_t k) {
   const BlockSeen* block = &seen.front();
   for (const BlockSeen& b : seen) {
     if (b.begin <= t) block = &b;
   }
   const std::int64_t row = (t - block->begin) * block->chosen.size(2);
-  return {block->attention.data_ptr<float>() + row, block->chosen.data_ptr<bool>() + row, t + 1, k};
+  return {block->attention.data_ptr<float>() + row, block->chosen.data_ptr<bool>() + row,
+          (t + 1) / entry, k};
 }
 
 // before: the choice of the token before.
@@ -51,7 +53,7 @@ void add(const Looked& at, const std::vector<bool>& before, std::vector<std::int
   for (std::int64_t s = 0; s < at.sees; ++s) {
     if (at.chosen[s]) sum.mass += at.attention[s];
     if (s >= last) sum.last_mass += at.attention[s];
-    if (at.chosen[s] && s + 1 < at.sees && before[static_cast<std::size_t>(s)]) both += 1;
+    if (at.chosen[s] && s < std::ssize(before) && before[static_cast<std::size_t>(s)]) both += 1;
   }
   sum.recall += hits / k;
   sum.last_recall += last_hits / k;
@@ -67,11 +69,12 @@ void add(const Looked& at, const std::vector<bool>& before, std::vector<std::int
 using at::Tensor;
 
 TrainMeasure measure_selections(const TrainModel& model, const Tensor& all, std::int64_t far) {
-  const std::int64_t T = all.size(1) - 1, k = model.numbers().index_topk;
-  if (far <= k || far > T) {
+  const std::int64_t T = all.size(1) - 1, k = model.topk(), entry = model.entry();
+  if (far <= k || far * entry > T) {
     throw std::invalid_argument("no token sees more than are selected in a sequence of " +
                                 std::to_string(T));
   }
+  const std::int64_t first = far * entry - 1, looked_at = T - first;
   const Tensor ids = all.narrow(1, 0, T), next = all.narrow(1, 1, T);
   TrainMeasure out;
   std::vector<std::int32_t> order;
@@ -84,26 +87,30 @@ TrainMeasure measure_selections(const TrainModel& model, const Tensor& all, std:
     const Tensor sparse = model.losses(model.forward(one, Attends::kChosen, false, nullptr), asked);
     out.dense.language += measures::mean_of(dense) / sequences;
     out.sparse += measures::mean_of(sparse) / sequences;
-    out.dense_far += measures::mean_of(dense.narrow(1, far - 1, T - far + 1)) / sequences;
-    out.sparse_far += measures::mean_of(sparse.narrow(1, far - 1, T - far + 1)) / sequences;
+    out.dense_far += measures::mean_of(dense.narrow(1, first, looked_at)) / sequences;
+    out.sparse_far += measures::mean_of(sparse.narrow(1, first, looked_at)) / sequences;
     out.layers.resize(seen.size());
-    tokens += static_cast<double>(T - far + 1);
+    tokens += static_cast<double>(looked_at);
     std::vector<std::vector<bool>> before(seen.size());
     for (std::size_t i = 0; i < seen.size(); ++i) {
       const Tensor kl = model.divergence(seen[i], false);
       out.dense.kl += measures::mean_of(kl) / sequences / static_cast<double>(seen.size());
-      out.layers[i].kl += kl.narrow(1, far - 1, T - far + 1).sum().item<double>();
+      out.layers[i].kl += kl.narrow(1, first, looked_at).sum().item<double>();
+      for (BlockSeen& block : seen[i]) {
+        block.attention = block.attention.cpu();
+        block.chosen = block.chosen.cpu();
+      }
     }
-    for (std::int64_t t = far - 2; t < T; ++t) {
+    for (std::int64_t t = first - 1; t < T; ++t) {
       for (std::size_t i = 0; i < seen.size(); ++i) {
-        measures::Looked at = measures::token_of(seen[i], t, k);
-        if (t >= far - 1) {
+        measures::Looked at = measures::token_of(seen[i], t, entry, k);
+        if (t >= first) {
           measures::add(at, before[i], order, out.layers[i]);
-          for (std::int32_t s = 0; s <= t; ++s) {
+          for (std::int32_t s = 0; s < at.sees; ++s) {
             if (at.chosen[s]) out.selected.push_back(s);
           }
         }
-        before[i].assign(at.chosen, at.chosen + t + 1);
+        before[i].assign(at.chosen, at.chosen + at.sees);
       }
     }
   }

@@ -6,7 +6,7 @@
 
 namespace attnscope::reference {
 
-// ids [B, T + 1]. far: tokens that a token must see to be looked at, itself included.
+// ids [B, T + 1]. far: entries that a token must see to be looked at.
 TrainMeasure measure_selections(const TrainModel& model, const at::Tensor& ids, std::int64_t far);
 
 }  // namespace attnscope::reference

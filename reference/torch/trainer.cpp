@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
+#include "reference/torch/device.h"
 #include "reference/torch/train_measure.h"
+#include "reference/torch/train_mla.h"
 #include "reference/torch/train_model.h"
+#include "reference/torch/train_v4.h"
 
 namespace attnscope::reference {
 namespace {
@@ -40,13 +44,12 @@ struct Learnt {
 
 class TorchTrainer : public Trainer {
  public:
-  TorchTrainer(const MlaNumbers& numbers, const TensorSource& source, const TrainOptions& options)
-      : threads_(options.threads),
-        model_(numbers, source, options.float64 ? at::kDouble : at::kFloat) {
+  TorchTrainer(std::unique_ptr<TrainModel> model, int threads)
+      : threads_(threads), owned_(std::move(model)), model_(*owned_) {
     // Blocks of attention are taken and given back all the time: by mmap, the kernel would clear
     // each again.
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
     for (const auto& [name, w] : model_.weights()) {
       learnt_[name] = {at::zeros_like(w), at::zeros_like(w)};
     }
@@ -96,7 +99,7 @@ class TorchTrainer : public Trainer {
       const Tensor g = model_.weights().at(name).grad();
       std::vector<double> out;
       if (g.defined()) {
-        const Tensor dense = g.to(at::kDouble).contiguous();
+        const Tensor dense = g.cpu().to(at::kDouble).contiguous();
         out.assign(dense.data_ptr<double>(), dense.data_ptr<double>() + dense.numel());
       }
       forget();
@@ -125,8 +128,10 @@ class TorchTrainer : public Trainer {
       const at::NoGradGuard none;
       const Tensor ids = ids_of(batch).narrow(1, 0, batch.length);
       const Attends attends = sparse ? Attends::kChosen : Attends::kAll;
-      const Tensor all =
-          model_.logits(model_.forward(ids, attends, false, nullptr)).to(at::kDouble).contiguous();
+      const Tensor all = model_.logits(model_.forward(ids, attends, false, nullptr))
+                             .cpu()
+                             .to(at::kDouble)
+                             .contiguous();
       return std::vector<double>(all.data_ptr<double>(), all.data_ptr<double>() + all.numel());
     });
   }
@@ -180,11 +185,11 @@ class TorchTrainer : public Trainer {
     }
     const Tensor ids = at::empty({batch.sequences, across}, at::kLong);
     std::copy(batch.tokens.begin(), batch.tokens.end(), ids.data_ptr<std::int64_t>());
-    return ids;
+    return ids.to(torch_device());
   }
 
   static std::vector<float> floats(const Tensor& t) {
-    const Tensor dense = t.detach().to(at::kFloat).contiguous();
+    const Tensor dense = t.detach().cpu().to(at::kFloat).contiguous();
     return {dense.data_ptr<float>(), dense.data_ptr<float>() + dense.numel()};
   }
   static void put(const std::vector<float>& from, const Tensor& to) {
@@ -244,25 +249,40 @@ class TorchTrainer : public Trainer {
   }
 
   int threads_;
-  TrainModel model_;
+  std::unique_ptr<TrainModel> owned_;
+  const TrainModel& model_;
   std::map<std::string, Learnt> learnt_;
   std::int64_t steps_ = 0;
 };
+
+template <class Model, class Numbers>
+Result<std::unique_ptr<Trainer>> made(const Numbers& numbers, const TensorSource& source,
+                                      const TrainOptions& options) {
+  try {
+    auto model =
+        std::make_unique<Model>(numbers, source, options.float64 ? at::kDouble : at::kFloat);
+    std::unique_ptr<Trainer> trainer =
+        std::make_unique<TorchTrainer>(std::move(model), options.threads);
+    return trainer;
+  } catch (const std::exception& e) {
+    return bad_input(std::string("training: ") + e.what(), "see `attnscope model tensors`");
+  }
+}
 
 }  // namespace trains
 
 }  // namespace
 
-Result<std::unique_ptr<Trainer>> make_torch_trainer(const MlaNumbers& numbers,
-                                                    const TensorSource& source,
-                                                    const TrainOptions& options) {
-  try {
-    std::unique_ptr<Trainer> made =
-        std::make_unique<trains::TorchTrainer>(numbers, source, options);
-    return made;
-  } catch (const std::exception& e) {
-    return bad_input(std::string("training: ") + e.what(), "see `attnscope model tensors`");
-  }
+Result<std::unique_ptr<Trainer>> make_torch_mla_trainer(const MlaNumbers& numbers,
+                                                        const TensorSource& source,
+                                                        const TrainOptions& options) {
+  return trains::made<TrainMla>(numbers, source, options);
+}
+
+Result<std::unique_ptr<Trainer>> make_torch_v4_trainer(const ModelNumbers& numbers,
+                                                       const TensorSource& source,
+                                                       const TrainOptions& options) {
+  return trains::made<TrainV4>(numbers, source, options);
 }
 
 }  // namespace attnscope::reference

@@ -5,11 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <map>
-#include <random>
 
 #include "reference/model_mla.h"
+#include "tests/unit/reference/random_tensors.h"
+#include "tests/unit/reference/trainer_checks.h"
 
 namespace attnscope::reference {
 namespace trainer_test {
@@ -26,67 +25,36 @@ MlaNumbers small_numbers() {
   return n;
 }
 
-// Random weights of small_numbers() in bf16.
-class Source {
- public:
-  Source() {
-    const MlaNumbers n = small_numbers();
-    add("model.embed_tokens.weight", {256, n.hidden}, 1);
-    add("model.norm.weight", {n.hidden}, 1);
-    add("lm_head.weight", {256, n.hidden}, 0.5);
-    for (int layer = 0; layer < 2; ++layer) {
-      const std::string at = "model.layers." + std::to_string(layer) + ".";
-      const std::string p = at + "self_attn.", x = p + "indexer.";
-      add(at + "input_layernorm.weight", {n.hidden}, 1);
-      add(p + "q_a_proj.weight", {n.q_lora, n.hidden}, 0.4);
-      add(p + "q_a_layernorm.weight", {n.q_lora}, 1);
-      add(p + "q_b_proj.weight", {n.heads * 8, n.q_lora}, 0.6);
-      add(p + "kv_a_proj_with_mqa.weight", {n.kv_lora + 4, n.hidden}, 0.4);
-      add(p + "kv_a_layernorm.weight", {n.kv_lora}, 1);
-      add(p + "kv_b_proj.weight", {n.heads * 7, n.kv_lora}, 0.6);
-      add(p + "o_proj.weight", {n.hidden, n.heads * 3}, 0.6);
-      add(x + "wq_b.weight", {n.index_heads * n.index_dim, n.q_lora}, 0.6);
-      add(x + "wk.weight", {n.index_dim, n.hidden}, 0.6);
-      add(x + "k_norm.weight", {n.index_dim}, 1);
-      add(x + "k_norm.bias", {n.index_dim}, 0.3);
-      add(x + "weights_proj.weight", {n.index_heads, n.hidden}, 1);
-    }
+// Of small_numbers().
+RandomTensors some_weights() {
+  const MlaNumbers n = small_numbers();
+  RandomTensors w;
+  w.add("model.embed_tokens.weight", {256, n.hidden}, 1);
+  w.add("model.norm.weight", {n.hidden}, 1);
+  w.add("lm_head.weight", {256, n.hidden}, 0.5);
+  for (int layer = 0; layer < 2; ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".";
+    const std::string p = at + "self_attn.", x = p + "indexer.";
+    w.add(at + "input_layernorm.weight", {n.hidden}, 1);
+    w.add(p + "q_a_proj.weight", {n.q_lora, n.hidden}, 0.4);
+    w.add(p + "q_a_layernorm.weight", {n.q_lora}, 1);
+    w.add(p + "q_b_proj.weight", {n.heads * 8, n.q_lora}, 0.6);
+    w.add(p + "kv_a_proj_with_mqa.weight", {n.kv_lora + 4, n.hidden}, 0.4);
+    w.add(p + "kv_a_layernorm.weight", {n.kv_lora}, 1);
+    w.add(p + "kv_b_proj.weight", {n.heads * 7, n.kv_lora}, 0.6);
+    w.add(p + "o_proj.weight", {n.hidden, n.heads * 3}, 0.6);
+    w.add(x + "wq_b.weight", {n.index_heads * n.index_dim, n.q_lora}, 0.6);
+    w.add(x + "wk.weight", {n.index_dim, n.hidden}, 0.6);
+    w.add(x + "k_norm.weight", {n.index_dim}, 1);
+    w.add(x + "k_norm.bias", {n.index_dim}, 0.3);
+    w.add(x + "weights_proj.weight", {n.index_heads, n.hidden}, 1);
   }
-  TensorSource source() const {
-    return [this](const std::string& name) {
-      const auto it = entries_.find(name);
-      return it == entries_.end() ? nullptr : &it->second;
-    };
-  }
-  std::map<std::string, TensorEntry>& entries() { return entries_; }
+  return w;
+}
 
- private:
-  void add(const std::string& name, std::vector<std::int64_t> shape, float spread) {
-    TensorEntry& e = entries_[name];
-    e.name = name;
-    e.type = ElementType::kBf16;
-    e.elements = 1;
-    for (const std::int64_t n : shape) e.elements *= n;
-    e.shape = std::move(shape);
-    std::vector<std::uint16_t>& bits = values_[name];
-    for (std::int64_t i = 0; i < e.elements; ++i) {
-      const float value = spread * normal_(random_);
-      std::uint32_t wide = 0;
-      std::memcpy(&wide, &value, sizeof(wide));
-      bits.push_back(static_cast<std::uint16_t>(wide >> 16));
-    }
-    e.bytes = bits.size() * 2;
-    e.data = reinterpret_cast<const std::uint8_t*>(bits.data());
-  }
-  std::mt19937 random_{7};
-  std::normal_distribution<float> normal_;
-  std::map<std::string, std::vector<std::uint16_t>> values_;
-  std::map<std::string, TensorEntry> entries_;
-};
-
-const Source& weights() {
-  static const Source source;
-  return source;
+const RandomTensors& weights() {
+  static const RandomTensors tensors = some_weights();
+  return tensors;
 }
 
 constexpr std::int64_t kSequences = 2, kLength = 11;
@@ -105,67 +73,14 @@ std::unique_ptr<Trainer> small_trainer(bool float64) {
   return std::move(*made);
 }
 
-// What a weight learns by.
-double learnt_loss(Trainer& trainer, TrainStage stage, bool indexer) {
-  const auto loss = trainer.loss(stage, kBatch);
-  EXPECT_TRUE(loss);
-  return indexer ? loss->kl * 2 : loss->language;  // of two layers
-}
-
 TEST(Trainer, GradientsAreThoseOfFiniteDifferences) {
-  const auto trainer = small_trainer(true);
-  for (const TrainStage stage : {TrainStage::kModel, TrainStage::kWarmUp, TrainStage::kSparse}) {
-    for (const TrainedTensor& t : trainer->tensors()) {
-      const bool indexer = t.name.find(".indexer.") != std::string::npos;
-      const auto gradient = trainer->gradient(stage, kBatch, t.name);
-      ASSERT_TRUE(gradient) << gradient.error().text();
-      const bool learns = stage == TrainStage::kSparse || indexer == (stage == TrainStage::kWarmUp);
-      ASSERT_EQ(gradient->size(), learns ? t.value.size() : 0) << t.name;
-      if (!learns) continue;
-      // The largest, and two others.
-      std::size_t largest = 0;
-      for (std::size_t i = 0; i < gradient->size(); ++i) {
-        if (std::abs((*gradient)[i]) > std::abs((*gradient)[largest])) largest = i;
-      }
-      EXPECT_NE((*gradient)[largest], 0) << t.name;
-      for (const std::size_t i : {largest, gradient->size() / 3, gradient->size() - 1}) {
-        constexpr double kStep = 1e-6;
-        const auto at = static_cast<std::int64_t>(i);
-        ASSERT_TRUE(trainer->nudge(t.name, at, kStep));
-        const double above = learnt_loss(*trainer, stage, indexer);
-        ASSERT_TRUE(trainer->nudge(t.name, at, -2 * kStep));
-        const double below = learnt_loss(*trainer, stage, indexer);
-        ASSERT_TRUE(trainer->nudge(t.name, at, kStep));
-        EXPECT_NEAR((*gradient)[i], (above - below) / (2 * kStep),
-                    1e-8 + 1e-5 * std::abs((*gradient)[i]))
-            << t.name << " " << i << " stage " << static_cast<int>(stage);
-      }
-    }
-  }
+  expect_finite_differences(*small_trainer(true), kBatch, 2);
 }
 
 TEST(Trainer, ForwardIsThatOfTheReferenceModel) {
-  const auto trainer = small_trainer(true);
   const auto model = make_mla_model(small_numbers(), weights().source());
   ASSERT_TRUE(model) << model.error().text();
-  const auto logits = trainer->logits(kBatch, true), dense = trainer->logits(kBatch, false);
-  ASSERT_TRUE(logits && dense);
-  std::vector<double> expected;
-  for (std::int64_t s = 0; s < kSequences; ++s) {
-    const std::span<const std::int32_t> tokens(kTokens.data() + s * (kLength + 1),
-                                               static_cast<std::size_t>(kLength));
-    const std::vector<ModelRows> rows = {{s, tokens}};
-    const auto out = (*model)->step(rows);
-    ASSERT_TRUE(out) << out.error().text();
-    expected.insert(expected.end(), out->logits.begin(), out->logits.end());
-  }
-  ASSERT_EQ(logits->size(), expected.size());
-  double other = 0;
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_NEAR((*logits)[i], expected[i], 1e-11) << i;
-    other = std::max(other, std::abs((*dense)[i] - expected[i]));
-  }
-  EXPECT_GT(other, 1e-3);  // what is left out counts
+  expect_logits_of(**model, *small_trainer(true), kBatch);
 }
 
 std::vector<TrainedTensor> after(Trainer& trainer, int from, int to) {
@@ -236,7 +151,7 @@ TEST(Trainer, MeasuresOfSelections) {
 }
 
 TEST(Trainer, SaysWhatIsWrong) {
-  Source lacking;
+  RandomTensors lacking = some_weights();
   lacking.entries().erase("model.layers.1.self_attn.indexer.wk.weight");
   const auto refused = Trainer::make(small_numbers(), lacking.source(), {});
   ASSERT_FALSE(refused);
