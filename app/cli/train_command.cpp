@@ -9,6 +9,7 @@
 #include "app/reports/train_lock.h"
 #include "app/reports/train_report.h"
 #include "app/reports/train_run.h"
+#include "app/reports/train_svg.h"
 #include "app/text/interrupt.h"
 #include "app/text/say.h"
 #include "engine/io/elapsed.h"
@@ -30,7 +31,7 @@ struct TrainCommand {
 
 struct TrainReportCommand {
   std::vector<std::string> folders;
-  std::string model = "tiny-v3.2", device, csv;
+  std::string model = "tiny-v3.2", device, csv, svg;
   TrainReportOptions options;
   int threads = 0;
 };
@@ -153,7 +154,9 @@ Result<as_status> report_command(const TrainReportCommand& c) {
   auto folders =
       c.folders.empty() ? trained_seeds(c.model) : Result<std::vector<std::string>>(c.folders);
   if (!folders) return folders.error();
-  if (auto ok = check_writable("--csv", c.csv); !ok) return ok.error();
+  for (const auto& [option, path] : {std::pair{"--csv", &c.csv}, std::pair{"--svg", &c.svg}}) {
+    if (auto ok = check_writable(option, *path); !ok) return ok.error();
+  }
   if (auto ok = use_train_device(c.device); !ok) return ok.error();
   cpu::ThreadPool pool(c.threads);
   auto report = train_report(c.model, *folders, c.options, pool.handle());
@@ -161,6 +164,11 @@ Result<as_status> report_command(const TrainReportCommand& c) {
   say("{}", Lines{train_report_text(*report)});
   if (!c.csv.empty()) {
     if (auto ok = write_text_file(c.csv, train_report_csv(*report)); !ok) return ok.error();
+  }
+  if (!c.svg.empty()) {
+    auto drawing = train_svg(c.model, *folders);
+    if (!drawing) return drawing.error();
+    if (auto ok = write_text_file(c.svg, *drawing); !ok) return ok.error();
   }
   return report->holds() ? AS_OK : AS_MISMATCH;
 }
@@ -252,6 +260,7 @@ void add_train_command(CLI::App& app, std::function<Result<as_status>()>& action
   report->add_option("--sequences", c->options.sequences, "Of held-out text, at most (16)")
       ->check(CLI::Range(1, 4096));
   report->add_option("--csv", c->csv, "Write the numbers");
+  report->add_option("--svg", c->svg, "Write a drawing of the curves that training left");
   report->add_option("--device", c->device, kDeviceHelp)->check(device_name());
   report->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
   report->callback([=, &action] { action = [=] { return report_command(*c); }; });
