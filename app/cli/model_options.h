@@ -1,5 +1,5 @@
 // --model, --layers and --hidden-states: another model, or recorded inputs, in the place of the
-// scenario's own. --tp and --rank: one rank's slice of it.
+// scenario's own. --tp and --rank: one rank's slice of it. --attend: how rows of host memory come.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -19,6 +19,9 @@ inline void add_model_options(CLI::App& command, const std::shared_ptr<ModelChoi
                      "Dense attention: what rows of K and V hold, such as fp8_tensor");
   command.add_option("--hidden-states", choice->hidden_states,
                      "Safetensors file with the inputs of the layers, recorded elsewhere");
+  command.add_option(
+      "--attend", choice->attend,
+      "Rows in host memory: none, da or dba, and layers that do otherwise: da,4=dba");
   command.add_option("--tp", choice->ranks, "Deal heads and output groups out to N ranks; see one")
       ->check(CLI::Range(1, 128));
   command.add_option("--rank", choice->rank, "With --tp: the rank that is seen (default 0)")

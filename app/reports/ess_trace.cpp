@@ -8,59 +8,43 @@
 
 #include "engine/family/selected_entries.h"
 #include "engine/metadata/host_rows.h"
+#include "engine/offload/overlap_choice.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
-namespace {
 
-class CaptureSelections {
- public:
-  explicit CaptureSelections(const Capture& capture)
-      : capture_(capture),
-        info_(*capture.info()),
-        tokens_per_row_(tokens_of_selected(info_.config)) {}
-
-  Result<SelectionTrace> read() {
-    if (auto ok = find_layers(); !ok) return ok.error();
-    for (const auto& summary : capture_.summaries()) {
-      auto trace = capture_.trace(summary->step);
-      if (!trace) return trace.error();
-      if (*trace == nullptr) return not_recorded(summary->step);
-      if (auto ok = take_step(**trace); !ok) return ok.error();
-    }
-    if (out_.steps.empty()) {
-      return bad_input(fmt::format("{}: no token behind a prompt was computed", capture_.path()),
-                       "record more steps: attnscope record SCENARIO --decode-steps 8 ..");
-    }
-    finish();
-    return std::move(out_);
+struct SelectionReader::State {
+  State(const SessionInfo& info, std::string of)
+      : name(std::move(of)),
+        model(info.config.name),
+        tokens_per_row_(tokens_of_selected(info.config)) {
+    layers_known = find_layers(info);
   }
 
- private:
   Error not_recorded(std::int64_t step) const {
     return bad_input(
-        fmt::format("{}: step {} holds no selections", capture_.path(), step),
+        fmt::format("{}: step {} holds no selections", name, step),
         "record it again with --level tables --rows all, without --op, --layer and --at-steps");
   }
 
-  Result<void> find_layers() {
-    for (std::size_t i = 0; i < info_.ops.size(); ++i) {
-      if (std::ranges::find(info_.ops[i], AS_OP_INDEXER_TOPK) == info_.ops[i].end()) continue;
+  Result<void> find_layers(const SessionInfo& info) {
+    for (std::size_t i = 0; i < info.ops.size(); ++i) {
+      if (std::ranges::find(info.ops[i], AS_OP_INDEXER_TOPK) == info.ops[i].end()) continue;
       const int layer = static_cast<int>(i);
       if (out_.layers.empty()) {
-        const CacheSpec* entries = entries_of(info_.layout, layer);
-        const CacheSpec* rows = entries != nullptr ? entries : token_rows(info_.layout, layer);
-        const CacheSpec* keys = info_.layout.of_tap(layer, AS_OP_INDEXER_LOGITS, "cache");
-        if (rows != nullptr) rows_ = HostRows(*rows, info_.prompt_tokens);
+        const CacheSpec* entries = entries_of(info.layout, layer);
+        const CacheSpec* rows = entries != nullptr ? entries : token_rows(info.layout, layer);
+        const CacheSpec* keys = info.layout.of_tap(layer, AS_OP_INDEXER_LOGITS, "cache");
+        if (rows != nullptr) rows_ = HostRows(*rows, info.prompt_tokens);
         out_.row_bytes = rows != nullptr ? rows->row_bytes() : 0;
         out_.index_bytes = keys != nullptr ? keys->row_bytes() : 0;
       }
-      out_.layers.push_back(info_.config.layers[i]);
+      out_.layers.push_back(info.config.layers[i]);
     }
     if (out_.layers.empty()) {
       return bad_input(fmt::format("{}: no layer of {} that ran has an indexer, so none selects "
                                    "rows",
-                                   capture_.path(), info_.config.name),
+                                   name, info.config.name),
                        "record a model whose layers select, such as the scenarios default and "
                        "tiny-v3.2, with --rows all");
     }
@@ -78,19 +62,25 @@ class CaptureSelections {
     for (std::size_t r = 0; r < step.live.size(); ++r) {
       if (rows_.decodes(static_cast<std::int64_t>(r))) out.tokens += step.num_scheduled_tokens[r];
     }
+    const std::int64_t second = second_half(step.query_start_loc);
     for (std::size_t i = 0; i < out_.layers.size(); ++i) {
       const TapCopy* indices = indices_of(trace, out_.layers[i]);
       if (indices == nullptr) return not_recorded(trace.step);
       LayerSelection& selection = out.layers.emplace_back();
+      std::map<HostRow, std::uint8_t> rows;  // that are selected, with the halves that do
       for (std::int64_t r = 0; r < step.num_live(); ++r) {
-        auto ok = rows_.decodes(r) ? take_decode(trace, *indices, r, i, selection)
-                                   : keep_windows(trace, *indices, r, windows_[i]);
+        const bool first =
+            second == 0 || step.query_start_loc[static_cast<std::size_t>(r)] < second;
+        auto ok = rows_.decodes(r)
+                      ? take_decode(trace, *indices, r, i, first ? 1 : 2, selection, rows)
+                      : keep_windows(trace, *indices, r, windows_[i]);
         if (!ok) return ok;
       }
       selection.written = rows_.written();
-      std::ranges::sort(selection.selected);
-      const auto twice = std::ranges::unique(selection.selected);
-      selection.selected.erase(twice.begin(), twice.end());
+      for (const auto& [row, halves] : rows) {
+        selection.selected.push_back(row);
+        if (second > 0) selection.halves.push_back(halves);
+      }
     }
     if (out.tokens == 0) return {};
     out.gone = std::exchange(gone_, {});
@@ -98,7 +88,9 @@ class CaptureSelections {
       const std::int32_t r = step.token_to_req[static_cast<std::size_t>(t)];
       if (!rows_.decodes(r)) continue;
       std::int64_t& most = rows_of_[step.live[static_cast<std::size_t>(r)]];
-      most = std::max(most, (step.positions[static_cast<std::size_t>(t)] + 1) / tokens_per_row_);
+      const std::int64_t rows = (step.positions[static_cast<std::size_t>(t)] + 1) / tokens_per_row_;
+      most = std::max(most, rows);
+      out.context = std::max(out.context, rows);
     }
     out_.steps.push_back(std::move(out));
     return {};
@@ -112,11 +104,11 @@ class CaptureSelections {
   }
 
   Error row_is_missing(const StepTrace& trace) const {
-    return bad_input(fmt::format("{}: step {} keeps {} of {} token rows, and one that is missing "
-                                 "belongs to the trace",
-                                 capture_.path(), trace.step, trace.kept.size(),
-                                 trace.metadata.num_tokens_in_step()),
-                     "record it again with --rows all, without --request");
+    return bad_input(
+        fmt::format("{}: step {} keeps {} of {} token rows, and one that is missing "
+                    "belongs to the trace",
+                    name, trace.step, trace.kept.size(), trace.metadata.num_tokens_in_step()),
+        "record it again with --rows all, without --request");
   }
 
   static std::vector<std::int32_t> entries_in(const TapCopy& indices, std::int64_t kept) {
@@ -146,7 +138,8 @@ class CaptureSelections {
   }
 
   Result<void> take_decode(const StepTrace& trace, const TapCopy& indices, std::int64_t r,
-                           std::size_t layer, LayerSelection& out) {
+                           std::size_t layer, std::uint8_t half, LayerSelection& out,
+                           std::map<HostRow, std::uint8_t>& selected) {
     const StepMetadata& step = trace.metadata;
     if (rows_.begins(r)) {
       for (const auto& entries : windows_[layer].take(step.live[static_cast<std::size_t>(r)])) {
@@ -161,24 +154,14 @@ class CaptureSelections {
       const std::int64_t kept = trace.kept_index(t);
       if (kept < 0) return row_is_missing(trace);
       for (const std::int32_t entry : entries_in(indices, kept)) {
-        out.selected.push_back(rows_.row(r, entry));
+        selected[rows_.row(r, entry)] |= half;
       }
     }
     return {};
   }
 
-  void finish() {
-    out_.source = fmt::format("capture {} of {}", capture_.path(), info_.config.name);
-    if (!capture_.complete()) out_.left = "The recording was interrupted: later steps are missing.";
-    for (const auto& [request, rows] : rows_of_) {
-      out_.context = std::max(out_.context, rows);
-      out_.rows += rows;
-    }
-    out_.requests = std::ssize(rows_of_);
-  }
-
-  const Capture& capture_;
-  const SessionInfo& info_;
+  std::string name, model;
+  Result<void> layers_known;
   std::int64_t tokens_per_row_;
   SelectionTrace out_;
   HostRows rows_;
@@ -189,10 +172,49 @@ class CaptureSelections {
   std::map<std::int32_t, std::int64_t> rows_of_;  // of requests that decode, the most so far
 };
 
-}  // namespace
+SelectionReader::SelectionReader(const SessionInfo& info, std::string name)
+    : state_(std::make_unique<State>(info, std::move(name))) {}
+SelectionReader::~SelectionReader() = default;
+SelectionReader::SelectionReader(SelectionReader&&) noexcept = default;
+
+Result<void> SelectionReader::known() const { return state_->layers_known; }
+Error SelectionReader::not_recorded(std::int64_t step) const { return state_->not_recorded(step); }
+
+Result<void> SelectionReader::take(const StepTrace& trace) {
+  if (!state_->layers_known) return state_->layers_known;
+  return state_->take_step(trace);
+}
+
+Result<SelectionTrace> SelectionReader::finish(const std::string& source) {
+  State& s = *state_;
+  if (!s.layers_known) return s.layers_known.error();
+  if (s.out_.steps.empty()) {
+    return bad_input(fmt::format("{}: no token behind a prompt was computed", s.name),
+                     "record more steps: attnscope record SCENARIO --decode-steps 8 ..");
+  }
+  s.out_.source = fmt::format("{} of {}", source, s.model);
+  for (const auto& [request, rows] : s.rows_of_) {
+    s.out_.context = std::max(s.out_.context, rows);
+    s.out_.rows += rows;
+  }
+  s.out_.requests = std::ssize(s.rows_of_);
+  return std::move(s.out_);
+}
 
 Result<SelectionTrace> selections_of(const Capture& capture) {
-  return CaptureSelections(capture).read();
+  SelectionReader reader(*capture.info(), capture.path());
+  if (auto ok = reader.known(); !ok) return ok.error();
+  for (const auto& summary : capture.summaries()) {
+    auto trace = capture.trace(summary->step);
+    if (!trace) return trace.error();
+    if (*trace == nullptr) return reader.not_recorded(summary->step);
+    if (auto ok = reader.take(**trace); !ok) return ok.error();
+  }
+  auto out = reader.finish("capture " + capture.path());
+  if (out && !capture.complete()) {
+    out->left = "The recording was interrupted: later steps are missing.";
+  }
+  return out;
 }
 
 }  // namespace attnscope

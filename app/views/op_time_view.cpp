@@ -81,9 +81,11 @@ std::string sentence_of(const OpTimeView& view, const StepSummary& step, std::op
       format_us(longest.microseconds));
   const bool exchanges = view.rows.back().stream == OpTiming::kExchange;
   if (view.rows.size() == (exchanges ? 2u : 1u)) {
+    const bool rows = view.rows.back().spans.front().place.op == AS_OP_EXCHANGE_ROWS;
     const std::string between =
-        exchanges ? fmt::format(", {} of it ({}) between ranks", format_us(view.rows.back().busy),
-                                percent(view.rows.back().busy / view.sum))
+        exchanges ? fmt::format(", {} of it ({}) {}", format_us(view.rows.back().busy),
+                                percent(view.rows.back().busy / view.sum),
+                                rows ? "for rows that came from host memory" : "between ranks")
                   : "";
     return fmt::format("{}: {} ops one after another, {}{}; {}.", where, ops, format_us(view.sum),
                        between, most);

@@ -4,6 +4,7 @@
 #include "app/wiring/plugins.h"
 #include "engine/mutants/given_mutants.h"
 #include "engine/mutants/host_mutants.h"
+#include "engine/mutants/part_mutants.h"
 #include "engine/mutants/rank_mutants.h"
 #include "engine/session/step/frame.h"
 #include "kernels/cpu/cpu_lane.h"
@@ -23,6 +24,7 @@ LaneRegistry all_lanes() {
   for (const Lane& lane : host_mutants()) registry.add(lane);
   add_given_mutants(registry);
   add_rank_mutants(registry);
+  add_part_mutants(registry);
   registry.add(*reference::exact_lane());
   registry.add(*reference::sim_lane());
   for (const auto& plugin : plugins()) registry.add(plugin->lane());

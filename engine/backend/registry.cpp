@@ -111,6 +111,8 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
     selector.functions_[static_cast<std::size_t>(op)] = cpu->ops[op];
     selector.names_[static_cast<std::size_t>(op)] = cpu->name;
   }
+  selector.merge_ = cpu->ops[AS_OP_MERGE_STATES];
+  selector.merge_lane_ = cpu->name;
   for (const std::string& choice : choices) {
     const std::size_t equals = choice.find('=');
     const bool single = equals != std::string::npos;
@@ -139,6 +141,10 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
                                      "step: {}",
                                      choice, name, fmt::join(helpers, ", ")),
                          "'case run' takes it as --lane");
+    }
+    if (!single && lane->ops[AS_OP_MERGE_STATES] != nullptr) {
+      selector.merge_ = lane->ops[AS_OP_MERGE_STATES];
+      selector.merge_lane_ = lane->name;
     }
     int only = -1;
     if (single) {
@@ -174,6 +180,10 @@ LaneSelector LaneSelector::without(std::string_view lane, const LaneSelector& ot
     selector.functions_[i] = other.functions_[i];
     selector.names_[i] = other.names_[i];
     if (i == AS_OP_SCHEDULE) selector.between_ = other.between_;
+  }
+  if (merge_lane_ == lane) {
+    selector.merge_ = other.merge_;
+    selector.merge_lane_ = other.merge_lane_;
   }
   return selector;
 }

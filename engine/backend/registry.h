@@ -79,6 +79,9 @@ class LaneSelector {
 
   as_op_fn function(as_op_id op) const { return functions_[op]; }
   const std::string& lane(as_op_id op) const { return names_[op]; }
+  // merge_states of the lane that was chosen for every op, cpu where it has none.
+  as_op_fn merge() const { return merge_; }
+  const std::string& merge_lane() const { return merge_lane_; }
   // What the lane of schedule brings besides ops; nullptr = nothing, as all but planted bugs.
   const BetweenOps* between() const { return between_; }
   std::string description() const { return describe_lanes(names_); }
@@ -86,6 +89,8 @@ class LaneSelector {
  private:
   std::array<as_op_fn, AS_OP_COUNT> functions_{};
   std::array<std::string, AS_OP_COUNT> names_;
+  as_op_fn merge_ = nullptr;
+  std::string merge_lane_;
   const BetweenOps* between_ = nullptr;
 };
 

@@ -243,14 +243,25 @@ void read_ess(JsonObject& root, Scenario& scenario) {
   ess.policy = object.choice("policy", {"lru", "fifo"}, "lru") == "fifo" ? PoolPolicy::kFifo
                                                                          : PoolPolicy::kLru;
   ess.warm = static_cast<int>(object.integer("warm", 0, kMostWarm, kWarmWindows));
+  const std::string attend = object.text("attend", "none");
   object.finish();
   const ModelConfig& model = scenario.model;
   const Family& family = family_of(model);
-  bool selects = false;
-  for (int i = 0; i < model.num_layers(); ++i) selects = selects || family.selects(model, i);
-  if (!selects) {
+  std::vector<int> selecting;
+  for (int i = 0; i < model.num_layers(); ++i) {
+    if (family.selects(model, i)) selecting.push_back(model.layers[static_cast<std::size_t>(i)]);
+  }
+  if (selecting.empty()) {
     root.fail("ess", fmt::format("no layer of {} that runs selects rows", model.name),
               "leave it out, or choose a model whose layers select, such as tiny or tiny-v3.2");
+  } else if (auto choice = overlap_choice(attend, selecting); !choice) {
+    object.fail("attend", choice.error().message, choice.error().hint);
+  } else {
+    ess.attend = std::move(*choice);
+  }
+  if (ess.attend.any(Overlap::kDba) && model.switches.attention_plan != AS_PLAN_NONE) {
+    object.fail("attend", "dba takes a batch half by half, a plan of attention all of it",
+                "leave out dba, or the switch attention_plan");
   }
   if (scenario.parallel.size > 1 || scenario.context.splits()) {
     root.fail("ess", "rows in host memory are those of a model on one rank",
@@ -504,6 +515,14 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   }
   if (!choice.cache_dtype.empty() && (*parsed)["model"].is_object()) {
     (*parsed)["model"]["cache_dtype"] = choice.cache_dtype;
+  }
+  if (!choice.attend.empty()) {
+    if (!parsed->contains("ess") || !(*parsed)["ess"].is_object()) {
+      return bad_input(
+          fmt::format("--attend {}: all rows of {} lie on the device", choice.attend, path),
+          "give the scenario \"ess\": {\"ratio\": 0.2}; scenario ess is one");
+    }
+    (*parsed)["ess"]["attend"] = choice.attend;
   }
   if (choice.ranks > 0) (*parsed)["tensor_parallel"] = {{"size", choice.ranks}};
   if (choice.rank >= 0) {

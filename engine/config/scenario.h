@@ -33,7 +33,9 @@
 //                                     // while their requests decode; so large a share of all rows
 //                                     // that the requests come to has a place in each layer's pool
 //             "policy": "lru",        // optional: "lru"; or "fifo"
-//             "warm": 32},            // optional: 32 last tokens of each prompt fill the pool
+//             "warm": 32,             // optional: 32 last tokens of each prompt fill the pool
+//             "attend": "da,4=dba"},  // optional: "none"; how layers hide the rows that come
+//                                     // (engine/offload/overlap_choice.h)
 //     "lists": "plain",               // optional: "plain"; or "adversarial": lanes get lists with
 //                                     // holes, and garbage behind their ends
 //     "token_budget": 512,            // optional: 512
@@ -83,6 +85,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/cache/context_split.h"
 #include "engine/model/model_config.h"
+#include "engine/offload/overlap_choice.h"
 #include "engine/offload/selection_trace.h"
 #include "engine/sched/block_scheduler.h"
 #include "engine/sched/request.h"
@@ -111,6 +114,7 @@ struct EssOptions {
   double ratio = 0;  // 0 = all rows lie on the device
   PoolPolicy policy = PoolPolicy::kLru;
   int warm = kWarmWindows;
+  OverlapChoice attend;
 };
 
 struct Scenario {
@@ -149,11 +153,12 @@ struct ModelChoice {
   std::vector<int> layers;    // empty = its own, or those of another model
   std::string cache_dtype;    // of rows of K and V; empty = its own
   std::string hidden_states;  // empty = its own
+  std::string attend;         // of "ess"; empty = its own
   int ranks = 0;              // 0 = its own
   int rank = -1;              // -1 = its own
   bool any() const {
     return !model.empty() || !layers.empty() || !cache_dtype.empty() || !hidden_states.empty() ||
-           ranks > 0 || rank >= 0;
+           !attend.empty() || ranks > 0 || rank >= 0;
   }
 };
 

@@ -137,12 +137,16 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
       SelectionStep& step = trace.steps[static_cast<std::size_t>(s)];
       step.step = s;
       step.tokens = options.batch;
+      step.context = options.context + s + 1;
       LayerSelection& out = step.layers.emplace_back();
       if (s == 0) out.warm.swap(warm);
       for (std::int64_t r = 0; r < options.batch; ++r) {
         const std::int64_t position = options.context + s;
         const auto& rows = requests[static_cast<std::size_t>(r)].select(position);
         out.selected.insert(out.selected.end(), rows.begin(), rows.end());
+        if (options.batch > 1) {
+          out.halves.resize(out.selected.size(), 2 * r < options.batch ? 1 : 2);
+        }
         out.written.push_back({static_cast<std::int32_t>(r), static_cast<std::int32_t>(position)});
       }
     }

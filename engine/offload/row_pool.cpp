@@ -104,10 +104,12 @@ Result<PoolStep> RowPool::write(std::span<const HostRow> written) {
 
 Result<void> RowPool::select(std::span<const HostRow> selected, PoolStep& step) {
   std::unordered_set<std::uint64_t> needed;
-  for (const RowMove& made : step.written) needed.insert(key(made.row));
+  for (const auto* moves : {&step.written, &step.hits, &step.misses}) {
+    for (const RowMove& move : *moves) needed.insert(key(move.row));
+  }
   for (const HostRow& row : selected) needed.insert(key(row));
   if (auto ok = fits(needed.size()); !ok) return ok;
-  step.at.reserve(selected.size());
+  step.at.reserve(step.at.size() + selected.size());
   // What is there is needed before anything makes room.
   for (const HostRow& row : selected) {
     const std::int32_t at = find(row);

@@ -79,8 +79,9 @@ class RowPool {
   // AS_BAD_INPUT, and nothing changes, where the pool has fewer rows.
   Result<PoolStep> write(std::span<const HostRow> written);
   // .. and what it selects, which may name a row more than once, which counts once; one that the
-  // step writes is neither hit nor miss. AS_BAD_INPUT where the pool has fewer rows than the step
-  // needs at once.
+  // step writes is neither hit nor miss. A batch that selects half by half calls it once for each:
+  // the second half finds what the first one has left. AS_BAD_INPUT where the pool has fewer rows
+  // than the step needs at once.
   Result<void> select(std::span<const HostRow> selected, PoolStep& step);
   // Both.
   Result<PoolStep> step(std::span<const HostRow> written, std::span<const HostRow> selected);

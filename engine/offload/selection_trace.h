@@ -20,11 +20,15 @@ struct LayerSelection {
   std::vector<HostRow> warm;
   std::vector<HostRow> written;   // new rows
   std::vector<HostRow> selected;  // of all requests of the step; each once
+  // Which halves of the batch (overlap_choice.h) select each of them: 1 the first, 2 the second, 3
+  // both. Empty = the batch is one.
+  std::vector<std::uint8_t> halves;
 };
 
 struct SelectionStep {
   std::int64_t step = 0;  // as the source counts
   std::int64_t tokens = 0;
+  std::int64_t context = 0;            // rows of the longest request that decodes
   std::vector<HostRowRange> gone;      // since the step before: their blocks serve others
   std::vector<LayerSelection> layers;  // by index into SelectionTrace::layers
 };

@@ -25,7 +25,7 @@ std::vector<HostRow> sorted_rows(std::vector<HostRow> rows) {
 // Means of the share of a step's rows that the step before had, over requests that are in both.
 class OverlapMean {
  public:
-  void step(const std::vector<HostRow>& selected) {
+  std::optional<double> step(const std::vector<HostRow>& selected) {
     const std::vector<HostRow> now = sorted_rows(selected);
     std::set<std::int32_t> went_on;
     for (const HostRow& row : before_) went_on.insert(row.request);
@@ -35,11 +35,12 @@ class OverlapMean {
       ++rows;
       kept += std::ranges::binary_search(before_, row) ? 1 : 0;
     }
-    if (rows > 0) {
-      sum_ += static_cast<double>(kept) / static_cast<double>(rows);
-      ++steps_;
-    }
     before_ = now;
+    if (rows == 0) return std::nullopt;
+    const double share = static_cast<double>(kept) / static_cast<double>(rows);
+    sum_ += share;
+    ++steps_;
+    return share;
   }
   std::optional<double> mean() const {
     if (steps_ == 0) return std::nullopt;
@@ -52,6 +53,19 @@ class OverlapMean {
   std::int64_t steps_ = 0;
 };
 
+Result<PoolStep> step_by_halves(RowPool& pool, const LayerSelection& layer) {
+  auto step = pool.write(layer.written);
+  for (const std::uint8_t half : {1, 2}) {
+    std::vector<HostRow> rows;
+    for (std::size_t i = 0; i < layer.selected.size(); ++i) {
+      if ((layer.halves[i] & half) != 0) rows.push_back(layer.selected[i]);
+    }
+    if (!step) return step;
+    if (auto ok = pool.select(rows, *step); !ok) return ok.error();
+  }
+  return step;
+}
+
 Result<OffloadLayer> simulate_layer(const SelectionTrace& trace, std::size_t index,
                                     std::int64_t pool_rows, const OffloadOptions& options) {
   OffloadLayer out;
@@ -60,16 +74,18 @@ Result<OffloadLayer> simulate_layer(const SelectionTrace& trace, std::size_t ind
   OverlapMean overlap;
   out.us.fill(0.0);
   for (const SelectionStep& step : trace.steps) {
+    if (options.stop != nullptr && *options.stop) return usage_error("it was stopped");
     const LayerSelection& layer = step.layers[index];
     for (const HostRowRange& gone : step.gone) pool.drop(gone);
     if (options.warm) pool.warm(layer.warm);
-    auto done = pool.step(layer.written, layer.selected);
+    const bool halves = options.attend.of(out.layer) == Overlap::kDba && !layer.halves.empty();
+    auto done = halves ? step_by_halves(pool, layer) : pool.step(layer.written, layer.selected);
     if (!done) {
       return bad_input(
           fmt::format("step {}, layer {}: {}", step.step, out.layer, done.error().message),
           done.error().hint);
     }
-    overlap.step(layer.selected);
+    out.step_overlap.push_back(overlap.step(layer.selected));
     const OffloadCounts counts{std::ssize(done->hits), std::ssize(done->misses),
                                std::ssize(done->written), std::ssize(done->evictions)};
     add(out.total, counts);

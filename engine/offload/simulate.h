@@ -5,11 +5,12 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "engine/offload/overlap_model.h"
+#include "engine/offload/overlap_choice.h"
 #include "engine/offload/selection_trace.h"
 
 namespace attnscope {
@@ -19,6 +20,10 @@ struct OffloadOptions {
   std::int64_t pool_rows = 0;  // so many instead; 0 = by the ratio
   PoolPolicy policy = PoolPolicy::kLru;
   bool warm = true;  // with the selections of the last kWarmWindows tokens of prefill
+  // Layers that take the batch half by half have other misses: rows of the first half may take the
+  // place of those that the second would have found. Modelled times are all of what is counted.
+  OverlapChoice attend = {};
+  const std::atomic<bool>* stop = nullptr;  // set from another thread: the result is an error
   OverlapConstants constants = {};
 };
 
@@ -36,6 +41,7 @@ struct OffloadLayer {
   std::vector<OffloadCounts> steps;
   // |S(t-1) and S(t)| / |S(t)|, the mean over the steps that have one before them; none = no step.
   std::optional<double> overlap;
+  std::vector<std::optional<double>> step_overlap;    // by step
   std::array<std::optional<double>, kOverlaps> us{};  // modelled, of all steps
   Overlap best = Overlap::kNone;                      // the fastest of them
 };

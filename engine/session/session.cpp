@@ -27,6 +27,7 @@
 #include "engine/session/step/context_parallel.h"
 #include "engine/session/step/op_change.h"
 #include "engine/session/verify/context_checks.h"
+#include "engine/session/verify/part_checks.h"
 #include "engine/session/verify/recorded_rows.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/cpu/rope_table.h"
@@ -487,7 +488,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     const auto called = as_called(layer, params, by_device);
     if (!called) return called.error();
     last_called_ = **called;
-    ran = on_ranks(id, layer) ? run_on_ranks(id, layer, **called, call)
+    ran = on_ranks(id, layer)   ? run_on_ranks(id, layer, **called, call)
+          : overlaps(id, layer) ? run_overlapped(layer, **called, call, is_seen)
           : by_device ? device_->run(lane, lanes_.function(id), layer, **called, call, is_seen)
                       : call_op(lanes_.function(id), (*called)->data(), call);
   }
@@ -518,6 +520,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
                                 (current_.seconds + elapsed - exchange) * 1e6,
                                 OpTiming::kExchange});
   }
+  if (overlaps(id, layer)) time_travel(published);
   current_.timings.push_back({id, published, elapsed * 1e6, current_.seconds * 1e6, 0});
   if (by_device && is_seen && lane == DeviceRun::kLane) {
     // The op alone: without the launch, and without the copies for whoever looks at it.

@@ -29,6 +29,7 @@
 #include "engine/session/step/host_tier.h"
 #include "engine/session/step/op_timing.h"
 #include "engine/session/step/rank_transport.h"
+#include "engine/session/step/row_overlap.h"
 #include "engine/session/step/slab.h"
 #include "engine/session/step/swap_space.h"
 #include "engine/session/step/tensor_parallel_sum.h"
@@ -105,6 +106,7 @@ class RewindPoints;
 class ContextChecks;
 class ContextParallel;
 class OpChange;
+class PartChecks;
 
 class Session {
  public:
@@ -302,6 +304,12 @@ class Session {
   Result<void> begin_tier();
   // Before exchange_rows: what its layer misses and where it lies.
   Result<void> look_up_rows();
+  Result<void> select_rows(TokenPart tokens);
+  // Whether an op is taken apart so that something runs while rows come; then in parts.
+  bool overlaps(as_op_id op, int layer) const;
+  bool changes_layer(int layer) const;  // change_ has an op of it
+  Result<void> run_overlapped(int layer, const OpParams& params, const as_call& call, bool seen);
+  void time_travel(int published);
   void finish_step();
   // Before the first op of a layer that drafts.
   void begin_drafts();
@@ -345,6 +353,8 @@ class Session {
   WorkerTables tables_;
   std::unique_ptr<Slab> slab_;
   std::optional<HostTier> tier_;
+  std::optional<RowOverlap> overlap_;
+  std::unique_ptr<PartChecks> part_checks_;
   SwapSpace swapped_;
   std::unique_ptr<ContextParallel> context_;
   std::unique_ptr<ContextChecks> context_checks_;

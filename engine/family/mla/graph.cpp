@@ -56,7 +56,11 @@ class GraphOfMla {
   LayerGraph layer(bool selects) {
     std::vector<Node> nodes;
     queries_and_rows(nodes);
+    // Where rows come from host memory attention may begin while they do.
+    const bool early = selects && config_.host_rows;
+    if (early) absorb_queries(nodes);
     if (selects) indexer(nodes);
+    if (!early) absorb_queries(nodes);
     attention(nodes, selects);
     output(nodes);
     for (Node& node : nodes) node.in_phase(mla_phase_of(node.op()));
@@ -150,13 +154,16 @@ class GraphOfMla {
     }
   }
 
-  void attention(std::vector<Node>& nodes, bool selects) {
-    const std::int64_t heads = config_.heads;
+  void absorb_queries(std::vector<Node>& nodes) {
     nodes.push_back(Node(AS_OP_MLA_Q_ABSORB)
                         .reads("q_raw", q_raw_)
                         .weight("kv_b", "kv_b")
                         .step("positions", "positions")
-                        .makes("q", q_, AS_BF16, {kStepTokens, heads, AS_MLA_WIDTH}));
+                        .makes("q", q_, AS_BF16, {kStepTokens, config_.heads, AS_MLA_WIDTH}));
+  }
+
+  void attention(std::vector<Node>& nodes, bool selects) {
+    const std::int64_t heads = config_.heads;
     Node node(selects ? AS_OP_SPARSE_MLA_ATTENTION : AS_OP_MLA_ATTENTION);
     node.reads("q", q_).cache("cache", kLatentCache);
     if (selects) {

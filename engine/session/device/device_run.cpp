@@ -83,6 +83,35 @@ Result<void> DeviceRun::run_beside(const std::string& lane, as_op_fn function,
   return residency_->run(function, params, false);
 }
 
+Result<void> DeviceRun::run_part(const std::string& lane, as_op_fn function, const OpParams& params,
+                                 TokenPart tokens, const as_call& host_call) {
+  if (lane == kLane) {
+    ran_.push_back({AS_OP_COUNT, -1});
+    return residency_->run_part(function, params, tokens);
+  }
+  if (auto ok = residency_->before_host_op(params); !ok) return ok;
+  const OpParams part = tokens_of(params, tokens);
+  if (auto ok = call_op(function, part.data(), host_call); !ok) return ok;
+  residency_->after_host_op(params);
+  return {};
+}
+
+Result<void> DeviceRun::travel(const std::string& lane, as_op_fn function, int layer,
+                               const OpParams& params, const as_call& host_call,
+                               const std::function<Result<void>()>& meanwhile) {
+  if (lane == kLane) {
+    ran_.push_back({params.op(), layer});
+    return residency_->exchange(function, params, false, meanwhile);
+  }
+  if (auto ok = meanwhile(); !ok) return ok;
+  return run_on_host(function, params, host_call);
+}
+
+Result<void> DeviceRun::show(const OpParams& params) {
+  if (auto ok = residency_->fetch(params); !ok) return ok;
+  return residency_->recheck_inputs(params);
+}
+
 Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int layer,
                             const OpParams& params, const as_call& host_call, bool seen) {
   if (lane != kLane) return run_on_host(function, params, host_call);

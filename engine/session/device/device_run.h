@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,6 +40,16 @@ class DeviceRun {
   // Runs an op that is none of the session's own; its tensors stay where they are.
   Result<void> run_beside(const std::string& lane, as_op_fn function, const OpParams& params,
                           const as_call& host_call);
+  // Runs the call of an op for some tokens: a part of what run() would do, whose rest has run or
+  // follows.
+  Result<void> run_part(const std::string& lane, as_op_fn function, const OpParams& params,
+                        TokenPart tokens, const as_call& host_call);
+  // Runs exchange_rows of a layer beside `meanwhile`, which runs before it where a lane of the host
+  // moves the rows.
+  Result<void> travel(const std::string& lane, as_op_fn function, int layer, const OpParams& params,
+                      const as_call& host_call, const std::function<Result<void>()>& meanwhile);
+  // Inputs and outputs of an op that ran in parts are on the host afterwards.
+  Result<void> show(const OpParams& params);
   // The rows to sample from, hidden[rows], into `last`.
   Result<void> gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,
                       const as_tensor& last);

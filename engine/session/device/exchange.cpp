@@ -39,7 +39,8 @@ Result<void> Residency::renew_host_page(std::int64_t block) {
   return {};
 }
 
-Result<void> Residency::exchange(as_op_fn function, const OpParams& params, bool poison) {
+Result<void> Residency::exchange(as_op_fn function, const OpParams& params, bool poison,
+                                 const std::function<Result<void>()>& meanwhile) {
   const auto& p = params.get<as_exchange_rows_params>();
   const std::int64_t rows = p.pages.rows_per_block;
   // What the calls before may still be reading is not written to.
@@ -60,7 +61,14 @@ Result<void> Residency::exchange(as_op_fn function, const OpParams& params, bool
     pages->data.device = 1;
   }
   if (auto ok = tensors_to_device(there, poison); !ok) return ok;
-  if (auto ok = call(function, there); !ok) return ok;
+  constexpr int kBeside = 1;  // the stream of rows that travel while something else runs
+  if (meanwhile) {
+    if (auto ok = device_->order(kBeside, 0); !ok) return ok;
+  }
+  if (auto ok = call(function, there, meanwhile ? kBeside : 0); !ok) return ok;
+  if (meanwhile) {
+    if (auto ok = meanwhile(); !ok) return ok;
+  }
   static_cast<void>(each_slot(p.pool_to, [&](std::int64_t slot) -> Result<void> {
     device_wrote(slot / rows);
     return {};

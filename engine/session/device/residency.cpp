@@ -244,28 +244,42 @@ Result<void> Residency::tensors_to_device(OpParams& there, bool poison) {
   return {};
 }
 
-Result<void> Residency::call(as_op_fn function, const OpParams& there) {
+Result<void> Residency::call(as_op_fn function, const OpParams& there, int branch) {
   as_call call = host_call(nullptr);
-  call.stream = device_->stream(0);
-  if (auto ok = device_->mark(0, marks_++); !ok) return ok;
+  call.stream = device_->stream(branch);
+  if (auto ok = device_->mark(branch, marks_++); !ok) return ok;
   if (auto ok = call_op(function, there.data(), call); !ok) return ok;
-  return device_->mark(0, marks_++);
+  return device_->mark(branch, marks_++);
 }
 
 Result<void> Residency::run(as_op_fn function, const OpParams& params, bool poison) {
   if (params.op() == AS_OP_EXCHANGE_ROWS) return exchange(function, params, poison);
+  auto there = moved(params, poison);
+  if (!there) return there.error();
+  if (auto ok = call(function, *there); !ok) return ok;
+  device_wrote(params);
+  return {};
+}
+
+Result<void> Residency::run_part(as_op_fn function, const OpParams& params, TokenPart tokens) {
+  auto there = moved(params, false);
+  if (!there) return there.error();
+  if (auto ok = call(function, tokens_of(*there, tokens)); !ok) return ok;
+  device_wrote(params);
+  return {};
+}
+
+Result<OpParams> Residency::moved(const OpParams& params, bool poison) {
   OpParams there = params;
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind != AS_TAP_CACHE) continue;
-    if (auto ok = upload_blocks(); !ok) return ok;
+    if (auto ok = upload_blocks(); !ok) return ok.error();
     there.cache(tap.offset) = on_device(params.cache(tap.offset));
   }
-  if (auto ok = tensors_to_device(there, poison); !ok) return ok;
-  if (auto ok = call(function, there); !ok) return ok;
-  device_wrote(params);
-  return {};
+  if (auto ok = tensors_to_device(there, poison); !ok) return ok.error();
+  return there;
 }
 
 void Residency::device_wrote(const OpParams& params) {

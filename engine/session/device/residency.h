@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "engine/session/step/op_params.h"
 #include "engine/session/step/session_parts.h"
 #include "engine/session/step/slab.h"
+#include "engine/session/step/token_part.h"
 
 namespace attnscope {
 
@@ -42,9 +44,13 @@ class Residency : public SlabMirror {
   // Runs an op of the device's lane on the main stream; the same params with host addresses.
   // poison: outputs start as output_poison.h says. An event before it and one after it are marked.
   Result<void> run(as_op_fn function, const OpParams& params, bool poison);
+  // For some of the step's tokens alone; what others have in the outputs stays.
+  Result<void> run_part(as_op_fn function, const OpParams& params, TokenPart tokens);
   // The same of exchange_rows: the pages that it reads and writes are those in host memory, which
-  // the device reaches by itself.
-  Result<void> exchange(as_op_fn function, const OpParams& params, bool poison);
+  // the device reaches by itself. meanwhile: puts what may run beside it on the main stream; null =
+  // nothing.
+  Result<void> exchange(as_op_fn function, const OpParams& params, bool poison,
+                        const std::function<Result<void>()>& meanwhile = nullptr);
   // Around an op that a lane of the host runs: what it reads comes to the host, what it wrote is
   // newer there.
   Result<void> before_host_op(const OpParams& params);
@@ -101,7 +107,9 @@ class Residency : public SlabMirror {
   Result<void> download_block(std::int64_t block, bool* any);
   const std::vector<std::int32_t>& step_blocks();
   // Calls an op whose params name memory of the device.
-  Result<void> call(as_op_fn function, const OpParams& there);
+  Result<void> call(as_op_fn function, const OpParams& there, int branch = 0);
+  // Caches and tensors of a call, on the device.
+  Result<OpParams> moved(const OpParams& params, bool poison);
   // The tensors of a call, on the device.
   Result<void> tensors_to_device(OpParams& there, bool poison);
   // The page of a block in the memory that the device reaches is the newest.

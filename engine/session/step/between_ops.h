@@ -13,6 +13,7 @@
 namespace attnscope {
 
 class Slab;
+struct BetweenParts;  // between_parts.h
 struct BetweenRanks;  // between_ranks.h
 struct Weights;
 
@@ -30,6 +31,7 @@ struct BetweenOps {
                     std::vector<std::int32_t>& accepted) = nullptr;
   void (*restored)(const Slab& slab) = nullptr;  // going back has brought a step's bytes
   const BetweenRanks* ranks = nullptr;           // where ranks share requests; null: nothing
+  const BetweenParts* parts = nullptr;           // where attention runs in parts; null: nothing
 };
 
 }  // namespace attnscope

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
@@ -12,11 +13,6 @@ namespace {
 
 const CacheSpec& selected_rows(const CacheLayout& layout, int layer) {
   return *layout.find(layer, CacheId{});
-}
-
-template <class T>
-as_tensor vector_of(const std::vector<T>& values) {
-  return make_tensor(values.data(), {to_count(values.size())});
 }
 
 }  // namespace
@@ -104,38 +100,43 @@ void HostTier::keep_windows(TierLayer& tier, const as_tensor& indices) const {
   }
 }
 
-// Of a place that several rows had in turn the last one counts; one whose last row is new is
-// written by whoever makes that.
-void HostTier::list_moves(TierLayer& tier, const std::map<HostRow, std::int64_t>& slots) const {
+HostTier::Moves HostTier::list_moves(const TierLayer& tier, bool warmed, std::size_t missed) const {
   std::unordered_map<std::int32_t, std::int64_t> from;  // by place
-  for (const RowMove& move : tier.warmed) from[move.at] = rows_.slot(move.row);
-  for (const RowMove& made : tier.step.written) from.erase(made.at);
-  for (const RowMove& missed : tier.step.misses) from[missed.at] = slots.at(missed.row);
+  if (warmed) {
+    for (const RowMove& move : tier.warmed) from[move.at] = rows_.slot(move.row);
+    // One whose last row is new is written by whoever makes that.
+    for (const RowMove& made : tier.step.written) from.erase(made.at);
+  }
+  for (std::size_t i = missed; i < tier.step.misses.size(); ++i) {
+    const RowMove& move = tier.step.misses[i];
+    from[move.at] = tier.slots.at(move.row);
+  }
   std::vector<std::int32_t> places;
   for (const auto& [place, slot] : from) places.push_back(place);
   std::ranges::sort(places);
-  tier.missed_from.clear();
-  tier.pool_to.clear();
+  Moves moves;
   for (const std::int32_t place : places) {
     if (from[place] < 0) continue;
-    tier.missed_from.push_back(from[place]);
-    tier.pool_to.push_back(slot_of(place));
+    moves.from.push_back(from[place]);
+    moves.to.push_back(slot_of(place));
   }
-  if (tier.pool_to.empty()) {
-    tier.missed_from.push_back(-1);
-    tier.pool_to.push_back(-1);
+  if (moves.to.empty()) {
+    moves.from.push_back(-1);
+    moves.to.push_back(-1);
   }
+  return moves;
 }
 
 Result<void> HostTier::select(int layer, int published, const as_tensor& indices,
-                              const as_tensor& slots) {
+                              const as_tensor& slots, TokenPart tokens) {
   TierLayer& tier = *find(layer);
-  const std::int64_t tokens = indices.shape[0];
   tier.columns = indices.shape[1];
-  keep_windows(tier, indices);
-  std::map<HostRow, std::int64_t> slot_of_row;
+  if (tokens.begin == 0) {
+    tier.slots.clear();
+    tier.places.assign(to_size(indices.shape[0] * tier.columns), -1);
+  }
   const auto each = [&](const auto& visit) {
-    for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t t = tokens.begin; t < tokens.end; ++t) {
       const std::int32_t r = step_->token_to_req[to_size(t)];
       if (r < 0 || !rows_.decodes(r)) continue;
       for (std::int64_t k = 0; k < tier.columns; ++k) {
@@ -144,25 +145,50 @@ Result<void> HostTier::select(int layer, int published, const as_tensor& indices
       }
     }
   };
+  std::map<HostRow, std::int32_t> place_of;
   each([&](std::int64_t t, std::int64_t k, const HostRow& row) {
-    slot_of_row[row] = *at<std::int32_t>(slots, t, k);
+    place_of[row] = -1;
+    tier.slots[row] = *at<std::int32_t>(slots, t, k);
   });
   std::vector<HostRow> selected;
-  for (const auto& [row, slot] : slot_of_row) selected.push_back(row);
+  for (const auto& [row, place] : place_of) selected.push_back(row);
+  const std::size_t had = tier.step.at.size(), missed = tier.step.misses.size();
   if (auto ok = tier.pool.select(selected, tier.step); !ok) return ok;
-  std::map<HostRow, std::int32_t> place_of;
-  for (std::size_t i = 0; i < selected.size(); ++i) place_of[selected[i]] = tier.step.at[i];
-  tier.places.assign(to_size(tokens * tier.columns), -1);
+  for (std::size_t i = 0; i < selected.size(); ++i) place_of[selected[i]] = tier.step.at[had + i];
   each([&](std::int64_t t, std::int64_t k, const HostRow& row) {
     tier.places[to_size(t * tier.columns + k)] =
         static_cast<std::int32_t>(slot_of(place_of.at(row)));
   });
-  list_moves(tier, slot_of_row);
+  tier.missing = list_moves(tier, false, missed);
+  if (tokens.begin == 0) tier.warming = list_moves(tier, true, tier.step.misses.size());
+  if (tokens.end < indices.shape[0]) return {};
+  keep_windows(tier, indices);
+  tier.all = list_moves(tier, true, 0);
   const PoolStep& done = tier.step;
   counts_.push_back({published, std::ssize(done.hits), std::ssize(done.misses),
                      std::ssize(done.written), std::ssize(done.evictions),
                      std::ssize(tier.warmed)});
   return {};
+}
+
+void HostTier::split(int layer, const as_tensor& selected, std::vector<std::int32_t>& resident,
+                     std::vector<std::int32_t>& missed) const {
+  const TierLayer& tier = *find(layer);
+  std::unordered_set<std::int32_t> came;
+  for (const RowMove& move : tier.step.misses) {
+    came.insert(static_cast<std::int32_t>(slot_of(move.at)));
+  }
+  resident.assign(tier.places.size(), -1);
+  missed.assign(tier.places.size(), -1);
+  for (std::size_t i = 0; i < tier.places.size(); ++i) {
+    const std::int32_t place = tier.places[i];
+    if (place < 0) {
+      resident[i] =
+          *at<std::int32_t>(selected, to_count(i) / tier.columns, to_count(i) % tier.columns);
+    } else {
+      (came.contains(place) ? missed : resident)[i] = place;
+    }
+  }
 }
 
 PoolPicture HostTier::picture(int layer, int published) const {
@@ -183,10 +209,6 @@ PoolPicture HostTier::picture(int layer, int published) const {
 }
 
 as_tensor HostTier::slots(int layer) const { return vector_of(find(layer)->new_slots); }
-as_tensor HostTier::fresh_from(int layer) const { return vector_of(find(layer)->fresh_from); }
-as_tensor HostTier::pages_to(int layer) const { return vector_of(find(layer)->pages_to); }
-as_tensor HostTier::missed_from(int layer) const { return vector_of(find(layer)->missed_from); }
-as_tensor HostTier::pool_to(int layer) const { return vector_of(find(layer)->pool_to); }
 as_tensor HostTier::places(int layer) const {
   const TierLayer& tier = *find(layer);
   return make_tensor(tier.places.data(),

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "engine/session/step/history.h"
 #include "engine/session/step/pool_counts.h"
 #include "engine/session/step/slab.h"
+#include "engine/session/step/token_part.h"
+#include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 
@@ -47,16 +50,32 @@ class HostTier {
   Result<void> begin_step(const StepMetadata& step);
   // Where the layer's new rows go: i64 [T], of the pool for tokens that decode, else of the pages.
   as_tensor slots(int layer) const;
-  // Once a layer has selected, slots: i32 [T,K] of the pages. What is missed, and where all lies.
-  // published: the layer's number in counts().
-  Result<void> select(int layer, int published, const as_tensor& indices, const as_tensor& slots);
+  // Once tokens of a layer have selected, slots: i32 [T,K] of the pages. What they miss, and where
+  // all lies. A step's tokens come in order, all at once or half by half. published: the layer's
+  // number in counts().
+  Result<void> select(int layer, int published, const as_tensor& indices, const as_tensor& slots,
+                      TokenPart tokens);
 
   // What exchange_rows is given in the layer, as its params are called. M is at least 1.
-  as_tensor fresh_from(int layer) const;   // i64 [T]
-  as_tensor pages_to(int layer) const;     // i64 [T]
-  as_tensor missed_from(int layer) const;  // i64 [M]
-  as_tensor pool_to(int layer) const;      // i64 [M]
-  as_tensor places(int layer) const;       // i32 [T,K]
+  as_tensor fresh_from(int layer) const { return vector_of(find(layer)->fresh_from); }  // i64 [T]
+  as_tensor pages_to(int layer) const { return vector_of(find(layer)->pages_to); }      // i64 [T]
+  as_tensor places(int layer) const;                                                    // i32 [T,K]
+  // Rows that come in, of slots into slots.
+  struct Moves {
+    std::vector<std::int64_t> from = {}, to = {};
+    as_tensor missed_from() const { return vector_of(from); }  // i64 [M]
+    as_tensor pool_to() const { return vector_of(to); }        // i64 [M]
+  };
+  const Moves& all(int layer) const { return find(layer)->all; }
+  // Those that fill the pool before its first decode step, and those that the tokens which selected
+  // last have missed.
+  const Moves& warming(int layer) const { return find(layer)->warming; }
+  const Moves& missing(int layer) const { return find(layer)->missing; }
+  bool misses(int layer) const { return !find(layer)->step.misses.empty(); }
+  // Of the slots where all lies, those that have come in as missed, i32 [T,K]; -1 elsewhere.
+  // selected: as select()'s slots. resident: the same without these.
+  void split(int layer, const as_tensor& selected, std::vector<std::int32_t>& resident,
+             std::vector<std::int32_t>& missed) const;
 
   // Of the step in progress, a layer that has selected each.
   const std::vector<PoolCounts>& counts() const { return counts_; }
@@ -81,14 +100,20 @@ class HostTier {
     PoolStep step = {};
     std::vector<RowMove> warmed = {};
     std::vector<std::int64_t> new_slots = {}, fresh_from = {}, pages_to = {};
-    std::vector<std::int64_t> missed_from = {}, pool_to = {};
+    Moves all = {}, warming = {}, missing = {};
+    std::map<HostRow, std::int64_t> slots = {};  // of the rows that were selected, in the pages
     std::vector<std::int32_t> places = {};
     std::int64_t columns = 0;
   };
   const TierLayer* find(int layer) const;
   TierLayer* find(int layer);
   void keep_windows(TierLayer& tier, const as_tensor& indices) const;
-  void list_moves(TierLayer& tier, const std::map<HostRow, std::int64_t>& slots) const;
+  // The moves into places, of which a later one counts; missed: those from here on.
+  Moves list_moves(const TierLayer& tier, bool warmed, std::size_t missed) const;
+  template <class T>
+  static as_tensor vector_of(const std::vector<T>& values) {
+    return make_tensor(values.data(), {static_cast<std::int64_t>(values.size())});
+  }
 
   const CacheLayout* layout_;
   HostTierOptions options_;

@@ -11,8 +11,8 @@ namespace attnscope {
 struct OpTiming {
   static constexpr double kNotMeasured = -1;  // an op of a step that ran as a whole, without times
   static constexpr int kMostStreams = 64;
-  // No stream of a device: messages and merges of ranks that share a request, a part of the op that
-  // stands behind it.
+  // No stream of a device, and a part of the op that stands behind it: messages and merges of ranks
+  // that share a request; rows that come from host memory while another op runs.
   static constexpr int kExchange = kMostStreams - 1;
   as_op_id op = AS_OP_SCHEDULE;
   int layer = -1;  // published layer number

@@ -9,6 +9,7 @@
 #include "engine/family/op_graph.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weights.h"
+#include "engine/offload/overlap_choice.h"
 #include "engine/trace/tolerances.h"
 #include "kernels/params/lane_table.h"
 
@@ -32,6 +33,7 @@ struct SessionParts {
   std::vector<as_rope> ropes;                                  // by running layer, tables set
   CacheLayout layout;    // with the caches of peers, where they have their own
   ContextSplit context;  // how rows of a request are dealt out over ranks
+  OverlapChoice attend;  // how layers hide rows that come from host memory
   Tolerances tolerances;
   bool adversarial_lists = false;  // lanes get adversarial_lists.h
   const Lane* sim = nullptr;       // references; nullptr = none

@@ -363,6 +363,24 @@ Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
   return {};
 }
 
+Result<void> Verifier::part_of_op(int layer, const OpParams& part, const std::string& lane,
+                                  const std::string& name) {
+  if (references_ == References::kNone) return {};
+  if (auto ok = settle(); !ok) return ok;  // who lags has the same memory
+  const std::unique_ptr<Judging> j = judging_of(layer, part, lane);
+  gather_written(*j);
+  const auto compared = judge_forced(*j);
+  spare_.push_back(std::move(j->memory));
+  if (!j->forced || !compared) return j->forced ? compared : j->forced;
+  for (TapResult& result : j->results) {
+    if (result.verdict != Verdict::kWrong) continue;
+    result.tap += "." + name;
+    result.note = fmt::format("over the rows that are {}: {}", name, result.note);
+    results_.push_back(std::move(result));
+  }
+  return {};
+}
+
 Result<void> Verifier::unseen(int layer, const OpParams& params, const std::string& lane,
                               std::vector<TapResult>& results) const {
   const as_op_info& info = params.info();

@@ -74,6 +74,10 @@ class Verifier {
   // "k_cache.rank1.read"; what is right is not counted, as the rank that is seen stands for all.
   void before_rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
   Result<void> rank_op(int rank, int layer, const OpParams& params, const std::string& lane);
+  // Between before() and after() of an op that runs in parts: one of them, whose tensors are on the
+  // host. What is wrong becomes a result, of a tap "o.resident"; what is right is not counted.
+  Result<void> part_of_op(int layer, const OpParams& part, const std::string& lane,
+                          const std::string& name);
   void summed(int layer, const as_tensor& y);
   // Between before() and after(): tokens whose op cannot be judged, as what it read elsewhere is
   // wrong already.

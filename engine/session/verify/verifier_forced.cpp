@@ -7,8 +7,8 @@
 #include <limits>
 #include <unordered_map>
 
-#include "engine/session/step/context_parallel.h"
 #include "engine/session/step/listed_attention.h"
+#include "engine/session/step/merged_parts.h"
 #include "engine/session/verify/evidence.h"
 #include "engine/session/verify/forced_run.h"
 #include "engine/session/verify/judging.h"
@@ -60,15 +60,14 @@ as_tensor decode(const as_tensor& rows, const as_cache& cache, const as_tensor& 
   return out;
 }
 
-// The class of attention whose parts ranks round before they merge them.
-constexpr const char* kAttentionOfRanks = "attention_of_ranks";
+// The class of attention that is merged of rounded parts.
+constexpr const char* kAttentionOfParts = "attention_of_parts";
 
-const char* class_in_session(const SessionParts& parts, const OpParams& params,
+const char* class_in_session(const SessionParts& parts, int layer, const OpParams& params,
                              const as_tap_info& tap) {
   const char* rule = tolerance_class(params, tap);
-  const bool merged = parts.context.splits() && ContextParallel::attends(params.op()) &&
-                      std::strcmp(rule, "attention") == 0;
-  return merged ? kAttentionOfRanks : rule;
+  const bool merged = std::strcmp(rule, "attention") == 0 && is_merged(parts, layer, params.op());
+  return merged ? kAttentionOfParts : rule;
 }
 
 // Rows that were told to go to one slot: whichever was written last is there, and that is no fault
@@ -124,7 +123,7 @@ Result<void> Verifier::compare_tap(Judging& j, std::uint32_t index) {
   const as_tensor& value = is_cache ? j.written[index] : params.tensor(tap.offset);
   TapResult result = blank(j.layer, params, tap.name, value, j.lane);
   auto rule = parts_.tolerances.find(params.op(), tap.name, j.lane,
-                                     class_in_session(parts_, params, tap), result.dtype);
+                                     class_in_session(parts_, j.layer, params, tap), result.dtype);
   if (!rule) return rule.error();
   result.tolerance = rule->name;
   if (references_ == References::kNone) {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "engine/backend/call_op.h"
-#include "engine/session/step/context_parallel.h"
+#include "engine/session/step/merged_parts.h"
 #include "engine/session/step/most_taps.h"
 #include "engine/session/step/own_rows.h"
 #include "engine/session/verify/forced_copy.h"
@@ -26,14 +26,14 @@ as_tensor row_view(const as_tensor& tensor, std::int64_t row) {
 }
 
 // See RowAlone::budget_used.
-Tolerance another_order(std::int32_t dtype, as_op_id op, const ContextSplit& split) {
+Tolerance another_order(std::int32_t dtype, as_op_id op, bool merged) {
   Tolerance t;
   if (dtype == AS_BF16) {
     t.bf16_ulp = 2;
     const bool rounded = op == AS_OP_PAGED_ATTENTION || op == AS_OP_VARLEN_ATTENTION;
     t.row_max = rounded ? 0x1p-8 : 0x1p-10;
-    // Alone it is computed on one rank, without parts that are rounded.
-    if (split.splits() && ContextParallel::attends(op)) t.row_max = 0x1p-7;
+    // Alone it is computed as one, without parts that are rounded.
+    if (merged) t.row_max = 0x1p-7;
   } else if (dtype == AS_F32) {
     t.abs = 1e-6;
     t.rel = 0x1p-18;
@@ -90,10 +90,10 @@ RowAlone run_row_alone(const Session& session, std::int64_t token) {
   const as_call call = host_call(session.parts().threads);
   if (!call_op(session.lanes().function(batch.op()), alone.data(), call)) return result;
   result.possible = true;
+  const bool merged = is_merged(session.parts(), session.cursor().layer, batch.op());
   const auto hold = [&](const as_tap_info& tap, const as_tensor& own, const as_tensor& in_batch,
                         const TapMask& mask) {
-    const Comparison c =
-        compare(own, in_batch, mask, another_order(own.dtype, batch.op(), session.parts().context));
+    const Comparison c = compare(own, in_batch, mask, another_order(own.dtype, batch.op(), merged));
     result.elements += c.elements;
     result.differing += c.figures.differing;
     if (c.figures.differing > 0 && (result.worst.empty() || c.figures.max_ulp > result.worst_ulp)) {

@@ -16,6 +16,7 @@
 #include "engine/backend/host_ops.h"
 #include "engine/session/step/op_params.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/params/helper_params.h"
 #include "kernels/params/mla_params.h"
 #include "kernels/params/offload_params.h"
 #include "kernels/params/op_ids.h"
@@ -195,6 +196,7 @@ inline Lane make_lane() {
 #define AS_ENTRY(id, number, params, function) lane.ops[id] = call<id, params>;
   AS_FOR_EACH_KERNEL(AS_ENTRY)
 #undef AS_ENTRY
+  lane.ops[AS_OP_MERGE_STATES] = call<AS_OP_MERGE_STATES, as_merge_states_params>;
   return lane;
 }
 

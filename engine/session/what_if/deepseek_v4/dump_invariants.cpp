@@ -46,7 +46,8 @@ constexpr InvariantText kInvariantTexts[] = {
      "The LSE recomputed from the rows is the op's, and window + selected + sink mass is 1."},
     {"row_alone",
      "A row computed alone differs from the same row in its batch by at most two "
-     "steps of bf16 or 2^-10 of its largest element, its LSE by 2^-18."},
+     "steps of bf16 or 2^-10 of its largest element (2^-7 where it is merged of parts), its "
+     "LSE by 2^-18."},
     {"finite_scores", "No visible entry has the score NaN."},
 };
 

@@ -52,7 +52,7 @@ constexpr InvariantText kMlaTexts[] = {
     {"attention_mass", "The LSE recomputed from the rows is the op's, and the masses sum to 1."},
     {"row_alone",
      "A row computed alone differs from the same row in its batch by at most two steps of bf16 or "
-     "2^-10 of its largest element, its LSE by 2^-18."},
+     "2^-10 of its largest element (2^-7 where it is merged of parts), its LSE by 2^-18."},
 };
 
 void mla_slots(const Session& session, DumpInvariants& to) {

@@ -1,0 +1,104 @@
+// Sessions whose rows lie in host memory, on the GPU: beside ref.sim however their layers hide the
+// rows that come, as many hits and misses as on the CPU lane, and where a layer takes its batch in
+// halves or waits for all rows, what attention gives without pools.
+#include <algorithm>
+
+#include "engine/family/models.h"
+#include "engine/session/session.h"
+#include "kernels/cuda/cuda_lane.h"
+#include "tests/gpu/support.h"
+#include "tests/unit/app/small_scenario.h"
+
+namespace attnscope::gpu_tests {
+namespace ess_gpu_test {
+
+Scenario pools(bool v4, const char* attend) {
+  Scenario s = small_scenario(v4 ? 230 : 150, 12);
+  if (!v4) s.model = *preset("tiny-v3.2", {});
+  s.model.index_topk = 16;
+  if (attend == nullptr) return s;
+  s.model.host_rows = true;
+  s.ess.ratio = v4 ? 0.7 : 0.3;
+  s.ess.attend = *overlap_choice(attend, s.model.layers);
+  return s;
+}
+
+struct Ran {
+  std::vector<std::vector<std::int32_t>> sampled;  // by step
+  std::vector<std::vector<PoolCounts>> pools;
+  std::int64_t wrong = 0, travels = 0;
+};
+
+Ran run_all(const Scenario& scenario, const std::string& lane, References references) {
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(*cuda::lane());
+  registry.add(*reference::sim_lane());
+  registry.add(*reference::exact_lane());
+  SessionOptions options;
+  options.lanes = {lane};
+  options.references = references;
+  options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
+  Ran ran;
+  auto session = Session::create(scenario, registry, options);
+  EXPECT_TRUE(session) << session.error().text();
+  while (session && !(*session)->finished()) {
+    const auto ok = (*session)->step();
+    EXPECT_TRUE(ok) << ok.error().text();
+    if (!ok) break;
+    const StepRecord& record = (*session)->history().back();
+    ran.sampled.push_back(record.sampled);
+    ran.pools.push_back(record.pools);
+    for (const OpTiming& t : record.timings) ran.travels += t.stream == OpTiming::kExchange;
+    for (const TapResult& r : record.results) {
+      if (r.verdict != Verdict::kWrong) continue;
+      if (ran.wrong++ < 3) ADD_FAILURE() << as_op_find(r.op)->name << " " << r.tap << " " << r.note;
+    }
+  }
+  EXPECT_FALSE(session && (*session)->device_error());
+  return ran;
+}
+
+TEST(GpuEss, EveryTapIsRightHoweverRowsCome) {
+  for (const bool v4 : {true, false}) {
+    for (const char* attend : {"none", "da", "dba"}) {
+      SCOPED_TRACE(attend);
+      const Ran ran = run_all(pools(v4, attend), "cuda", References::kSim);
+      EXPECT_EQ(ran.wrong, 0);
+      EXPECT_EQ(ran.travels > 0, std::string_view(attend) != "none");
+    }
+  }
+}
+
+// Where tokens are those of the CPU lane they select the same rows, but for near-ties.
+TEST(GpuEss, HitsAndMissesAreThoseOfTheCpuLane) {
+  for (const bool v4 : {true, false}) {
+    for (const char* attend : {"none", "da", "dba"}) {
+      SCOPED_TRACE(attend);
+      const Ran cpu = run_all(pools(v4, attend), "cpu", References::kNone);
+      const Ran gpu = run_all(pools(v4, attend), "cuda", References::kNone);
+      std::int64_t misses[2] = {0, 0};
+      for (const auto& step : cpu.pools) {
+        for (const PoolCounts& c : step) misses[0] += c.misses;
+      }
+      for (const auto& step : gpu.pools) {
+        for (const PoolCounts& c : step) misses[1] += c.misses;
+      }
+      EXPECT_GT(misses[0], 0);
+      EXPECT_NEAR(static_cast<double>(misses[1]), static_cast<double>(misses[0]),
+                  0.02 * static_cast<double>(misses[0]));
+      EXPECT_EQ(gpu.sampled.size(), cpu.sampled.size());
+    }
+  }
+}
+
+TEST(GpuEss, TokensAreThoseWithoutPools) {
+  for (const bool v4 : {true, false}) {
+    const Ran without = run_all(pools(v4, nullptr), "cuda", References::kNone);
+    EXPECT_EQ(run_all(pools(v4, "none"), "cuda", References::kNone).sampled, without.sampled);
+    EXPECT_EQ(run_all(pools(v4, "dba"), "cuda", References::kNone).sampled, without.sampled);
+  }
+}
+
+}  // namespace ess_gpu_test
+}  // namespace attnscope::gpu_tests
