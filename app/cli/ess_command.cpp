@@ -25,7 +25,8 @@ struct EssCommand {
   GeneratorOptions generator;
   std::vector<double> ratios{0.1, 0.2, 0.4};
   std::int64_t pool_rows = 0;
-  std::string policy = "lru", warm_up = "prefill";
+  std::string policy = "lru", warm_up = "prefill", attend = "none";
+  bool by_step = false;
   OverlapConstants constants;
   bool json = false;
 };
@@ -73,6 +74,17 @@ json counts_json(const OffloadCounts& counts) {
           {"miss_rate", counts.miss_rate()}};
 }
 
+json rates_json(const OffloadResult& result) {
+  json rates = json::object();
+  for (int i = 0; i < kOverlaps; ++i) {
+    const auto& us = result.us[static_cast<std::size_t>(i)];
+    rates[overlap_name(static_cast<Overlap>(i))] =
+        us ? json(result.throughput(*us)) : json(nullptr);
+  }
+  rates["best"] = result.throughput(result.best_us);
+  return rates;
+}
+
 json ess_json(const EssCommand& command, const SelectionTrace& trace,
               const std::vector<OffloadResult>& results) {
   json constants = json::object(), rows = json::array();
@@ -88,6 +100,15 @@ json ess_json(const EssCommand& command, const SelectionTrace& trace,
       one["overlap"] = layer.overlap ? json(*layer.overlap) : json(nullptr);
       one["modelled_us"] = times_json(layer.us);
       one["best"] = overlap_name(layer.best);
+      if (command.by_step) {
+        one["steps"] = json::array();
+        for (std::size_t s = 0; s < layer.steps.size(); ++s) {
+          json step = counts_json(layer.steps[s]);
+          step["step"] = trace.steps[s].step;
+          step["overlap"] = layer.step_overlap[s] ? json(*layer.step_overlap[s]) : json(nullptr);
+          one["steps"].push_back(std::move(step));
+        }
+      }
       layers.push_back(std::move(one));
     }
     json row = counts_json(result.total);
@@ -97,16 +118,25 @@ json ess_json(const EssCommand& command, const SelectionTrace& trace,
     row["bytes_back"] = result.bytes_back;
     row["modelled_us"] = times_json(result.us);
     row["modelled_best_us"] = result.best_us;
+    row["modelled_tokens_per_s"] = rates_json(result);
     row["layers"] = std::move(layers);
     rows.push_back(std::move(row));
   }
-  return {{"format", "attnscope-ess"},    {"version", 1},
-          {"source", trace.source},       {"left", trace.left},
-          {"policy", command.policy},     {"warm_up", command.warm_up},
-          {"steps", trace.steps.size()},  {"requests", trace.requests},
-          {"context", trace.context},     {"rows", trace.rows},
-          {"row_bytes", trace.row_bytes}, {"index_bytes", trace.index_bytes},
-          {"constants", constants},       {"ratios", rows}};
+  return {{"format", "attnscope-ess"},
+          {"version", 1},
+          {"source", trace.source},
+          {"left", trace.left},
+          {"policy", command.policy},
+          {"warm_up", command.warm_up},
+          {"attend", command.attend},
+          {"steps", trace.steps.size()},
+          {"requests", trace.requests},
+          {"context", trace.context},
+          {"rows", trace.rows},
+          {"row_bytes", trace.row_bytes},
+          {"index_bytes", trace.index_bytes},
+          {"constants", constants},
+          {"ratios", rows}};
 }
 
 std::string modelled(const std::optional<double>& us) { return us ? format_us(*us) : "-"; }
@@ -125,6 +155,9 @@ void print_head(const EssCommand& command, const SelectionTrace& trace) {
                                 : fmt::format("warmed with the selections of the last {} tokens of "
                                               "each prompt before the first step",
                                               kWarmWindows));
+  if (command.attend != "none") {
+    say("layers attend: {}; halves of a batch (dba) select one after the other\n", command.attend);
+  }
   std::vector<std::string> constants;
   for (const EssConstant& c : kEssConstants) {
     constants.push_back(
@@ -150,6 +183,16 @@ void print_tables(const EssCommand& command, const SelectionTrace& trace,
         format_bytes(static_cast<double>(r.bytes_back)), modelled(r.us[0]), modelled(r.us[1]),
         modelled(r.us[2]), modelled(r.us[3]), format_us(r.best_us));
   }
+  say("\nmodelled tokens/s, all layers:\n{:>6}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "ratio", "none",
+      "PreAttn", "DA", "DBA", "best each");
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const OffloadResult& r = results[i];
+    say("{:>6}", format_number(command.ratios[i]));
+    for (const auto& us : r.us) {
+      say("{:>12}", us ? format_count(std::llround(r.throughput(*us))) : "-");
+    }
+    say("{:>12}\n", format_count(std::llround(r.throughput(r.best_us))));
+  }
   say("\nby layer: overlap of consecutive selections, then by ratio what missed and the fastest\n"
       "{:>6}{:>9}",
       "layer", "overlap");
@@ -164,6 +207,24 @@ void print_tables(const EssCommand& command, const SelectionTrace& trace,
           fmt::format("{} {}", format_share(layer.total.miss_rate()), overlap_name(layer.best)));
     }
     say("\n");
+  }
+}
+
+// What each layer missed in each step.
+void print_steps(const EssCommand& command, const SelectionTrace& trace,
+                 const std::vector<OffloadResult>& results) {
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    say("\nby step: missed, and rows of the longest request; ratio {}\n{:>6}{:>10}",
+        format_number(command.ratios[i]), "step", "context");
+    for (const int layer : trace.layers) say("{:>10}", fmt::format("layer {}", layer));
+    say("\n");
+    for (std::size_t s = 0; s < trace.steps.size(); ++s) {
+      say("{:>6}{:>10}", trace.steps[s].step, format_count(trace.steps[s].context));
+      for (const OffloadLayer& layer : results[i].layers) {
+        say("{:>10}", format_share(layer.steps[s].miss_rate()));
+      }
+      say("\n");
+    }
   }
 }
 
@@ -185,6 +246,10 @@ std::int64_t least_pool(const SelectionTrace& trace) {
 Result<as_status> simulate_command(const EssCommand& command) {
   auto trace = read_selections(command);
   if (!trace) return trace.error();
+  const auto attend = overlap_choice(command.attend, trace->layers);
+  if (!attend) {
+    return usage_error("--attend " + attend.error().message, attend.error().hint);
+  }
   std::vector<OffloadResult> results;
   EssCommand sized = command;
   // One pool of so many rows, and the ratio that it is.
@@ -197,6 +262,7 @@ Result<as_status> simulate_command(const EssCommand& command) {
                  .pool_rows = command.pool_rows,
                  .policy = command.policy == "fifo" ? PoolPolicy::kFifo : PoolPolicy::kLru,
                  .warm = command.warm_up == "prefill",
+                 .attend = *attend,
                  .constants = command.constants});
     if (!result && result.error().code == AS_BAD_INPUT) {
       const std::int64_t least = least_pool(*trace);
@@ -220,6 +286,7 @@ Result<as_status> simulate_command(const EssCommand& command) {
     say_json(ess_json(sized, *trace, results));
   } else {
     print_tables(sized, *trace, results);
+    if (command.by_step) print_steps(sized, *trace, results);
   }
   return AS_OK;
 }
@@ -311,6 +378,9 @@ void add_ess_command(CLI::App& app, std::function<Result<as_status>()>& action) 
       ->add_option("--warm-up", command->warm_up,
                    "cold, or prefill: with the last selections of the prompts (prefill)")
       ->check(CLI::IsMember({"cold", "prefill"}));
+  simulate->add_option("--attend", command->attend,
+                       "none, da or dba, and layers that do otherwise: da,4=dba (none)");
+  simulate->add_flag("--by-step", command->by_step, "What each layer missed in each step, too");
   add_constants(*simulate, command->constants);
   const auto of_generator = add_generator(*simulate, command->generator);
   simulate->add_flag("--json", command->json, "Print as JSON");

@@ -67,11 +67,48 @@ TEST_F(EssCli, GeneratedNumbersAreThoseOfTheLibrary) {
     EXPECT_EQ(row["bytes_back"], 2 * 2 * 6 * 656);
     EXPECT_DOUBLE_EQ(row["modelled_us"]["dba"].get<double>(), *expected->us[3]);
     EXPECT_DOUBLE_EQ(row["modelled_best_us"].get<double>(), expected->best_us);
+    EXPECT_DOUBLE_EQ(row["modelled_tokens_per_s"]["da"].get<double>(),
+                     expected->throughput(*expected->us[2]));
     for (std::size_t k = 0; k < 2; ++k) {
+      EXPECT_FALSE(row["layers"][k].contains("steps"));
       EXPECT_EQ(row["layers"][k]["best"], overlap_name(expected->layers[k].best));
       EXPECT_DOUBLE_EQ(row["layers"][k]["overlap"].get<double>(), *expected->layers[k].overlap);
     }
   }
+}
+
+TEST_F(EssCli, WhatMissesStepByStepAndInHalves) {
+  const std::vector<std::string> words{
+      "generate", "--context", "300", "--batch", "3",   "--top-k",  "40",        "--steps",
+      "4",        "--layers",  "2",   "--ratio", "0.2", "--attend", "none,1=dba"};
+  auto by_step = words;
+  by_step.emplace_back("--by-step");
+  const json out = simulated(by_step);
+  EXPECT_EQ(out["attend"], "none,1=dba");
+  const auto trace =
+      generated_trace({.context = 300, .batch = 3, .topk = 40, .steps = 4, .layers = 2});
+  const auto expected =
+      simulate_offload(*trace, {.ratio = 0.2, .attend = *overlap_choice("none,1=dba", {{0, 1}})});
+  const auto whole = simulate_offload(*trace, {.ratio = 0.2});
+  ASSERT_TRUE(expected && whole);
+  EXPECT_EQ(expected->layers[0].total.misses, whole->layers[0].total.misses);
+  // Rows of the first half take the place of some that the second would have found.
+  EXPECT_GT(expected->layers[1].total.misses, whole->layers[1].total.misses);
+  const json& layers = out["ratios"][0]["layers"];
+  for (std::size_t k = 0; k < 2; ++k) {
+    ASSERT_EQ(layers[k]["steps"].size(), 4u);
+    for (std::size_t s = 0; s < 4; ++s) {
+      EXPECT_EQ(layers[k]["steps"][s]["misses"], expected->layers[k].steps[s].misses);
+      EXPECT_EQ(layers[k]["steps"][s]["overlap"].is_null(), s == 0);
+    }
+  }
+  std::vector<std::string> all{"ess", "simulate"};
+  all.insert(all.end(), by_step.begin(), by_step.end());
+  const Outcome said = run(all);
+  EXPECT_NE(said.out.find("modelled tokens/s, all layers:"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("by step: missed"), std::string::npos) << said.out;
+  EXPECT_NE(said.out.find("layers attend: none,1=dba"), std::string::npos) << said.out;
+  expect_refused({"generate", "--attend", "7=da"}, 2, {"--attend", "layer 7 selects no rows"});
 }
 
 TEST_F(EssCli, WordsNameTheSourceAndThatTimesAreModelled) {
