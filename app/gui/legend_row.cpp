@@ -24,6 +24,11 @@ void draw_mark(ImDrawList* list, LegendMark mark, ImVec2 min, ImVec2 max) {
                     line);
       break;
     }
+    case LegendMark::kHost: {  // a bar at the foot
+      const float tall = std::max(1.0f, std::round(side * 0.16f));
+      list->AddRectFilled({min.x + 1, max.y - 1 - tall}, {max.x - 1, max.y - 1}, t.text);
+      break;
+    }
     case LegendMark::kSlot:
     case LegendMark::kPicked: {
       const ImU32 colour = mark == LegendMark::kSlot ? t.text : t.accent;

@@ -11,7 +11,7 @@
 
 namespace attnscope::gui {
 
-enum class LegendMark { kFresh, kFreed, kSlot, kPicked };
+enum class LegendMark { kFresh, kFreed, kSlot, kPicked, kHost };
 
 // A mark inside a cell, as strips and maps draw it.
 void draw_mark(ImDrawList* list, LegendMark mark, ImVec2 min, ImVec2 max);

@@ -21,6 +21,8 @@ struct PoolMapData {
   const std::vector<std::int32_t>* fresh = nullptr;
   const std::vector<std::int32_t>* freed = nullptr;
   const std::vector<std::int32_t>* free_list = nullptr;  // front first
+  // By block: its rows lie in host memory; null or empty = none's do.
+  const std::vector<bool>* on_host = nullptr;
   int groups = 1;
   bool free_order = false;     // free cells show when their turn comes: brighter = sooner
   std::int32_t emphasis = -1;  // request whose blocks stand out; -1 = all alike

@@ -1,6 +1,8 @@
 // Every block of the pool, coloured by its owner.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "app/gui/legend_row.h"
 #include "app/gui/pool_map.h"
 #include "app/gui/tables_state.h"
@@ -59,6 +61,9 @@ void PoolPanel::draw_legend(Ui& ui, const StepTrace& step) {
   row.hatched("null");
   if (!step.fresh.empty()) row.mark(LegendMark::kFresh, "taken now");
   if (!step.freed.empty()) row.mark(LegendMark::kFreed, "freed now");
+  if (std::ranges::find(view_.on_host, true) != view_.on_host.end()) {
+    row.mark(LegendMark::kHost, "in host memory");
+  }
   // Shades by group, in the colour of the selected request.
   for (const PoolOwner& owner : view_.owners) {
     if (owner.request != ui.bench.selection().request) continue;
@@ -85,6 +90,7 @@ void PoolPanel::draw(Ui& ui) {
   data.fresh = &step->fresh;
   data.freed = &step->freed;
   data.free_list = &step->free_list;
+  data.on_host = &view_.on_host;
   data.groups = static_cast<int>(info.layout.groups.size());
   data.free_order = ui.settings.free_list_order;
   data.emphasis = emphasis_;

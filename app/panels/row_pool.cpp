@@ -111,6 +111,13 @@ std::int64_t RowPoolPanel::draw_map(const Ui& ui, ImVec2 size) const {
       if (missed) list->AddRectFilled(min, max, t.text);
       list->AddRectFilled({min.x + frame, min.y + frame}, {max.x - frame, max.y - frame},
                           used ? colour : (colour & 0x00ffffffu) | 0x50000000u);
+      // The longer the bar, the sooner its row leaves.
+      const float left = 1 - (static_cast<float>(place.age) + 0.5f) / count;
+      const float foot = std::max(px(1), cell * 0.12f);
+      if (cell >= px(6)) {
+        list->AddRectFilled({min.x, max.y - foot}, {min.x + (max.x - min.x) * left, max.y},
+                            t.accent);
+      }
       if (place.what == PoolPlace::What::kNew) {
         list->AddCircleFilled({(min.x + max.x) / 2, (min.y + max.y) / 2},
                               std::max(px(1), cell * 0.2f), t.text);
@@ -186,7 +193,7 @@ void RowPoolPanel::draw(Ui& ui) {
   if (!view_.places.empty()) {
     const std::int64_t picked = draw_map(ui, {space.x, std::max(px(90), space.y * 0.36f)});
     dim("a square is a place, its colour the request; pale: not selected, framed: missed, dotted: "
-        "new");
+        "new; the longer the bar at its foot, the sooner it leaves");
     if (picked >= 0) select_place(ui, to_size(picked));
   }
   fill_layers();

@@ -7,6 +7,7 @@
 
 #include "app/text/format.h"
 #include "app/views/linkage.h"
+#include "app/views/row_tier.h"
 
 namespace attnscope {
 namespace {
@@ -39,6 +40,21 @@ std::string readers_text(const StepTrace& step, const std::vector<std::int32_t>&
                         step.metadata.positions[static_cast<std::size_t>(readers[i])]);
   }
   return readers.size() > kReadersNamed ? text + ", …" : text;
+}
+
+// Blocks of host memory, by id; one that requests share counts for the one that has it.
+std::vector<bool> host_blocks(const SessionInfo& info, const StepTrace& step) {
+  if (!info.config.host_rows) return {};
+  std::map<std::pair<std::int32_t, int>, bool> known;  // by request and group
+  std::vector<bool> on_host(step.owners.size(), false);
+  for (std::size_t id = 1; id < step.owners.size(); ++id) {
+    const BlockOwner& owner = step.owners[id];
+    if (owner.request < 0) continue;
+    const auto [at, fresh] = known.try_emplace({owner.request, owner.group}, false);
+    if (fresh) at->second = row_tier(info, step, owner.request, owner.group) == "host";
+    on_host[id] = at->second;
+  }
+  return on_host;
 }
 
 }  // namespace
@@ -83,6 +99,10 @@ PoolView pool_view(const SessionInfo& info, const StepTrace& step) {
                                  format_count(view.longest.length),
                                  view.longest.length == 1 ? "block" : "blocks", view.longest.first);
   }
+  view.on_host = host_blocks(info, step);
+  if (const auto host = std::ranges::count(view.on_host, true); host > 0) {
+    view.sentence += fmt::format("; rows of {} lie in host memory", format_count(host));
+  }
   view.sentence += ".";
   return view;
 }
@@ -109,6 +129,10 @@ std::string describe_block(const SessionInfo& info, const StepTrace& step, std::
     if (const RequestView* request = find_request(step, contents->request)) {
       text += fmt::format("\n\"{}\"", text_of(request->request, tokens, kPoolTextLimit));
     }
+  }
+  if (const std::string tier = row_tier(info, step, contents->request, contents->group);
+      !tier.empty()) {
+    text += tier == "host" ? "\nits rows lie in host memory" : "\nits rows lie on the device";
   }
   if (contents->fresh) text += "\ntaken in this step";
   return text + readers_text(step, readers_of_block(info, step, block));

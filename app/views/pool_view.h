@@ -29,6 +29,8 @@ struct PoolView {
   std::int64_t used = 0, free = 0;
   FreeRun longest;                // by id
   std::vector<PoolOwner> owners;  // by request, those that hold any
+  // By block id: its rows that layers select from lie in host memory; empty = no block's do.
+  std::vector<bool> on_host;
 };
 
 // Of one step: owners as its block_tables left them.
