@@ -1,16 +1,13 @@
 #include "app/reports/steps_again.h"
 
-#include "engine/session/trace_recorder.h"
-
 namespace attnscope {
 
 Result<void> steps_again(const Scenario& scenario, const LaneRegistry& registry,
                          SessionOptions options, const LanesFrom& later, std::int64_t last,
                          const std::function<void(const SessionInfo&, const StepTrace&)>& see,
-                         const std::function<bool(double)>& progress) {
+                         const std::function<bool(double)>& progress, TraceOptions kept) {
   options.rewind_every = 0;
   if (later.step == 0) options.lanes = later.lanes;
-  TraceOptions kept;
   kept.budget_bytes = 0;  // the newest two steps
   TraceRecorder recorder(kept);
   auto session = Session::create(scenario, registry, options);

@@ -12,13 +12,23 @@
 
 namespace attnscope::gui {
 
+namespace {
+
+// Until the screen says so; a sweep runs on a thread of its own.
+void wait_for(Trial& t, std::string_view text) {
+  for (int i = 0; i < 2000 && !t.shows(text); ++i) t.user.wait(1);
+  EXPECT_TRUE(t.shows(text)) << text;
+}
+
+}  // namespace
+
 Effects shell_effects() {
   Effects e;
   for (const char* panel :
-       {"timeline",   "pipeline", "block_tables", "pool",    "cache",     "window", "top_k",
-        "sink",       "tensor",   "bytes",        "error",   "selection", "notes",  "events",
-        "scenario",   "review",   "coverage",     "why",     "compare",   "time",   "plan",
-        "index_keys", "backends", "row_pool",     "history", "training"}) {
+       {"timeline",   "pipeline", "block_tables", "pool",    "cache",     "window",   "top_k",
+        "sink",       "tensor",   "bytes",        "error",   "selection", "notes",    "events",
+        "scenario",   "review",   "coverage",     "why",     "compare",   "time",     "plan",
+        "index_keys", "backends", "row_pool",     "history", "training",  "row_sweep"}) {
     e[std::string("panel.") + panel] = [panel](Trial& t) {
       t.run(std::string("panel.close=") + panel);
       EXPECT_FALSE(t.in_front(panel));
@@ -40,6 +50,25 @@ Effects shell_effects() {
     EXPECT_TRUE(t.in_front("training"));
     EXPECT_TRUE(t.shows("30 steps, stage model"));
     unsetenv("XDG_DATA_HOME");
+  };
+  e["row_sweep.own"] = [](Trial& t) {
+    t.run("row_sweep.own");
+    EXPECT_TRUE(t.in_front("row_sweep"));
+    wait_for(t, "of this session of ");
+    EXPECT_TRUE(t.shows("of the rows in the pool"));
+  };
+  e["row_sweep.generate"] = [](Trial& t) {
+    EXPECT_FALSE(t.app->commands().run("row_sweep.generate=overlap"));
+    EXPECT_FALSE(t.app->commands().run("row_sweep.generate=layers=2"));
+    t.run("row_sweep.generate=overlap=0.5,batch=2,context=600,top-k=64,steps=4");
+    EXPECT_TRUE(t.in_front("row_sweep"));
+    wait_for(t, "of generated: context 600, batch 2, top-k 64, overlap 0.5");
+  };
+  e["row_sweep.stop"] = [](Trial& t) {
+    t.run("row_sweep.generate=batch=64,steps=4096");
+    EXPECT_FALSE(t.app->commands().run("row_sweep.own")) << "one is running";
+    t.run("row_sweep.stop");
+    EXPECT_FALSE(t.app->commands().run("row_sweep.stop")) << "nothing runs";
   };
   e["messages.dismiss"] = [](Trial& t) {
     t.bench().say(Message::Kind::kInfo, "said in a test");
