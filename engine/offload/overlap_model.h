@@ -6,7 +6,7 @@
 //   PreAttn  i + max(x, p) + a
 //   DA       i + max(x, p + a over resident rows) + a over misses + merge
 //   DBA      half of the batch after the other: x of a half runs beside the indexer of the other,
-//            PreAttn and attention of the first; needs two requests
+//            PreAttn and attention of the first; needs two requests, and is PreAttn in steps of one
 //
 // New rows go back to the host the other way and beside all of it; a step that has more of them
 // than fits beside it takes as long as they do.

@@ -72,6 +72,7 @@ Result<OffloadLayer> simulate_layer(const SelectionTrace& trace, std::size_t ind
   out.layer = trace.layers[index];
   RowPool pool({.rows = pool_rows, .policy = options.policy});
   OverlapMean overlap;
+  bool cut = false;  // some batch has two requests
   out.us.fill(0.0);
   for (const SelectionStep& step : trace.steps) {
     if (options.stop != nullptr && *options.stop) return usage_error("it was stopped");
@@ -99,14 +100,13 @@ Result<OffloadLayer> simulate_layer(const SelectionTrace& trace, std::size_t ind
                                     .written = counts.written,
                                     .row_bytes = trace.row_bytes},
                                    options.constants);
+    cut = cut || times[static_cast<std::size_t>(Overlap::kDba)].has_value();
     for (std::size_t i = 0; i < times.size(); ++i) {
-      if (!times[i]) {
-        out.us[i].reset();
-      } else if (out.us[i]) {
-        *out.us[i] += *times[i];
-      }
+      // A batch of one request is not cut: rows come beside what does not need them.
+      *out.us[i] += times[i].value_or(*times[static_cast<std::size_t>(Overlap::kPreAttn)]);
     }
   }
+  if (!cut) out.us[static_cast<std::size_t>(Overlap::kDba)].reset();
   out.overlap = overlap.mean();
   for (int i = 1; i < kOverlaps; ++i) {
     const auto& time = out.us[static_cast<std::size_t>(i)];

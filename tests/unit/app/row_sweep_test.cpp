@@ -100,6 +100,21 @@ TEST(RowSweep, OneRequestHasNoHalves) {
   }
 }
 
+// A step of one request has no halves; the others of the trace do.
+TEST(RowSweep, StepsOfOneRequestAreNotCut) {
+  auto trace = generated_trace(kOptions);
+  ASSERT_TRUE(trace);
+  for (LayerSelection& layer : trace->steps.back().layers) {
+    std::erase_if(layer.selected, [](const HostRow& row) { return row.request > 0; });
+    layer.halves.clear();
+  }
+  const auto result = simulate_offload(*trace, {.ratio = 0.5});
+  ASSERT_TRUE(result) << result.error().text();
+  ASSERT_TRUE(result->us[3]);
+  trace->steps.erase(trace->steps.begin(), trace->steps.end() - 1);
+  EXPECT_FALSE(simulate_offload(*trace, {.ratio = 0.5})->us[3]);
+}
+
 TEST(RowSweep, IsStopped) {
   SweepProgress progress;
   progress.stopped = true;
