@@ -120,8 +120,8 @@ TEST(SimulateOffload, CountsBytesAndOverlapOfASmallTrace) {
   trace.context = trace.rows = 8;
   trace.requests = 1;
   trace.row_bytes = 100;
-  trace.steps.push_back({0, 1, {}, {{{}, {}, rows({0, 1, 2, 3})}}});
-  trace.steps.push_back({1, 1, {}, {{{}, rows({4}), rows({1, 2, 3, 4})}}});
+  trace.steps.push_back({0, 1, 7, {}, {{{}, {}, rows({0, 1, 2, 3}), {}}}});
+  trace.steps.push_back({1, 1, 8, {}, {{{}, rows({4}), rows({1, 2, 3, 4}), {}}}});
   const auto result = simulate_offload(trace, {.ratio = 0.5, .warm = false});
   ASSERT_TRUE(result) << result.error().text();
   EXPECT_EQ(result->pool_rows, 4);
@@ -134,6 +134,26 @@ TEST(SimulateOffload, CountsBytesAndOverlapOfASmallTrace) {
   EXPECT_FALSE(result->us[static_cast<std::size_t>(Overlap::kDba)].has_value());
   EXPECT_FALSE(simulate_offload(trace, {.ratio = 0.4, .warm = false}));
   EXPECT_FALSE(simulate_offload(trace, {.ratio = 0}));
+}
+
+// A pool of four, cold: the first half's new row takes the place of one that the second would hit.
+TEST(SimulateOffload, HalvesOfABatchSelectOneAfterTheOther) {
+  SelectionTrace trace;
+  trace.layers = {2};
+  trace.context = trace.rows = 8;
+  trace.requests = 2;
+  trace.row_bytes = 100;
+  trace.steps.push_back({0, 2, 7, {}, {{{}, {}, rows({0, 1, 2, 3}), {1, 1, 2, 2}}}});
+  trace.steps.push_back({1, 2, 8, {}, {{{}, {}, rows({0, 5, 6}), {2, 1, 1}}}});
+  const auto whole = simulate_offload(trace, {.ratio = 0.5, .warm = false});
+  OffloadOptions options{.ratio = 0.5, .warm = false};
+  options.attend.all = Overlap::kDba;
+  const auto halves = simulate_offload(trace, options);
+  ASSERT_TRUE(whole && halves);
+  EXPECT_EQ(whole->total.hits, 1);
+  EXPECT_EQ(whole->total.misses, 6);
+  EXPECT_EQ(halves->total.hits, 0);
+  EXPECT_EQ(halves->total.misses, 7);
 }
 
 TEST(GeneratedTrace, HasTheOverlapThatWasAskedForAndRepeats) {
