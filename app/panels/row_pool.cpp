@@ -116,7 +116,7 @@ std::int64_t RowPoolPanel::draw_map(const Ui& ui, ImVec2 size) const {
       const float foot = std::max(px(1), cell * 0.12f);
       if (cell >= px(6)) {
         list->AddRectFilled({min.x, max.y - foot}, {min.x + (max.x - min.x) * left, max.y},
-                            t.accent);
+                            t.text_dim);
       }
       if (place.what == PoolPlace::What::kNew) {
         list->AddCircleFilled({(min.x + max.x) / 2, (min.y + max.y) / 2},

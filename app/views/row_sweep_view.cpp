@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "app/text/format.h"
 #include "engine/model/numbers.h"
@@ -185,6 +186,12 @@ RowSweepView row_sweep_view(const RowSweep& sweep) {
     view.plots.push_back(
         rates_plot("tokens/s by context, modelled", "rows of a request", sweep.by_context, true));
   }
+  // Each picture says which trace it is of, also where it is seen alone.
+  const std::string_view source = sweep.source;
+  const char* of = source.starts_with("generated") ? "generated"
+                   : source.starts_with("capture") ? "capture"
+                                                   : "this session";
+  for (SweepPlot& plot : view.plots) plot.title += fmt::format(" ({})", of);
   return view;
 }
 

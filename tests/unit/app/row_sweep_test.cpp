@@ -56,6 +56,7 @@ TEST(RowSweep, ViewOfGeneratedSelections) {
   ASSERT_TRUE(sweep);
   const RowSweepView view = row_sweep_view(*sweep);
   EXPECT_EQ(view.source, sweep->source);
+  for (const SweepPlot& plot : view.plots) EXPECT_TRUE(plot.title.ends_with("(generated)"));
   EXPECT_EQ(view.sentence.find("With 20 % of the rows in the pool"), 0u) << view.sentence;
   const SweepPlot& missed = plot_of(view, "missed by pool");
   ASSERT_EQ(missed.curves.size(), 4u);  // all layers, and each
@@ -84,6 +85,7 @@ TEST(RowSweep, ARecordedTraceHasItsOwnContexts) {
   EXPECT_TRUE(sweep->by_context.empty());
   const RowSweepView view = row_sweep_view(*sweep);
   const SweepPlot& by_context = plot_of(view, "missed by context, pool 0.2");
+  EXPECT_TRUE(by_context.title.ends_with("(capture)")) << by_context.title;
   ASSERT_EQ(by_context.curves.size(), 3u);
   EXPECT_EQ(by_context.curves[0].x, (std::vector<double>{601, 602, 603, 604, 605}));
 }
