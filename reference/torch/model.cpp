@@ -46,7 +46,7 @@ class Rows {
   // False where a row before `from` that is to stay is not there.
   bool cut(std::int64_t size, std::int64_t from) {
     size_ = std::min(size_, size);
-    return size_ <= from || from >= first_;
+    return size_ >= first_ && (size_ <= from || from >= first_);
   }
   // Rows before `from` will not be asked for. They go once they are the most of what is held.
   void let_go(std::int64_t from) {

@@ -353,6 +353,10 @@ TEST(ModelReference, BeginsAnewWhereACutGoesFurtherBackThanItKeepsRows) {
   EXPECT_EQ((*model)->length(0), 890);
   (*model)->cut(0, 300);
   EXPECT_EQ((*model)->length(0), 0) << "what token 300 reads is gone";
+  const auto begun = one_step(**model, 0, std::span(text).first(700));
+  ASSERT_TRUE(begun) << begun.error().text();
+  (*model)->cut(0, 0);
+  EXPECT_EQ((*model)->length(0), 0);
   const auto again = one_step(**model, 0, std::span(text).first(301));
   ASSERT_TRUE(again) << again.error().text();
   const std::int64_t hidden = scenario.model.hidden;
