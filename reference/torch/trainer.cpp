@@ -119,8 +119,10 @@ class TorchTrainer : public Trainer {
     if (it == model_.weights().end() || element < 0 || element >= it->second.numel()) {
       return bad_input(name + ": the model has no such number");
     }
-    it->second.detach().view(-1)[element] += by;
-    return {};
+    return kept_inside<void>([&]() -> Result<void> {
+      it->second.detach().view(-1)[element] += by;
+      return {};
+    });
   }
 
   Result<std::vector<double>> logits(const TrainBatch& batch, bool sparse) const override {
@@ -146,6 +148,23 @@ class TorchTrainer : public Trainer {
   }
 
   Result<void> restore(const std::vector<TrainedTensor>& tensors, std::int64_t steps) override {
+    return kept_inside<void>([&] { return put_back(tensors, steps); });
+  }
+  std::int64_t steps() const override { return steps_; }
+
+ private:
+  // The border: what libtorch throws becomes an error here.
+  template <class T, class F>
+  Result<T> kept_inside(const F& f) const {
+    try {
+      const Threads threads(threads_);
+      return f();
+    } catch (const std::exception& e) {
+      return internal_error(std::string("training: ") + e.what());
+    }
+  }
+
+  Result<void> put_back(const std::vector<TrainedTensor>& tensors, std::int64_t steps) {
     if (tensors.size() != model_.weights().size()) {
       return bad_input("a saved state with another number of tensors than the model has");
     }
@@ -162,19 +181,6 @@ class TorchTrainer : public Trainer {
     }
     steps_ = steps;
     return {};
-  }
-  std::int64_t steps() const override { return steps_; }
-
- private:
-  // The border: what libtorch throws becomes an error here.
-  template <class T, class F>
-  Result<T> kept_inside(const F& f) const {
-    try {
-      const Threads threads(threads_);
-      return f();
-    } catch (const std::exception& e) {
-      return internal_error(std::string("training: ") + e.what());
-    }
   }
 
   static Tensor ids_of(const TrainBatch& batch) {
