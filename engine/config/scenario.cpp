@@ -263,6 +263,12 @@ void read_ess(JsonObject& root, Scenario& scenario) {
     object.fail("attend", "dba takes a batch half by half, a plan of attention all of it",
                 "leave out dba, or the switch attention_plan");
   }
+  const bool overlaps = ess.attend.any(Overlap::kDa) || ess.attend.any(Overlap::kDba);
+  if (overlaps && scenario.adversarial_lists) {
+    object.fail("attend",
+                "adversarial lists are made for whole calls, da and dba make parts of them",
+                "leave it out, or \"lists\"");
+  }
   if (scenario.parallel.size > 1 || scenario.context.splits()) {
     root.fail("ess", "rows in host memory are those of a model on one rank",
               scenario.context.splits() ? "leave it out, or context_parallel"

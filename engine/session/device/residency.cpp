@@ -262,6 +262,7 @@ Result<void> Residency::run(as_op_fn function, const OpParams& params, bool pois
 }
 
 Result<void> Residency::run_part(as_op_fn function, const OpParams& params, TokenPart tokens) {
+  if (params.op() == AS_OP_EXCHANGE_ROWS) return exchange(function, params, false);
   auto there = moved(params, false);
   if (!there) return there.error();
   if (auto ok = call(function, tokens_of(*there, tokens)); !ok) return ok;

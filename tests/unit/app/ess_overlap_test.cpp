@@ -2,6 +2,7 @@
 // it gives in one but for rounding, a batch in two halves the same bits; each part is judged, a bug
 // between them is named, and the simulator counts the same misses.
 #include <cmath>
+#include <fstream>
 
 #include "app/reports/ess_trace.h"
 #include "engine/mutants/part_mutants.h"
@@ -178,7 +179,7 @@ TEST(EssOverlap, BugsOfRowsThatTravelAreNamed) {
   }
 }
 
-TEST(EssOverlap, OnADeviceTheBitsAreThoseOfTheCpuLane) {
+TEST(EssOverlap, OnADeviceTokensAndMissesAreThoseOfTheCpuLane) {
   for (const char* attend : {"none", "da", "dba"}) {
     for (const auto& scenario : {v4, v32}) {
       SCOPED_TRACE(attend);
@@ -200,6 +201,24 @@ TEST(EssOverlap, OnADeviceItIsJudgedRight) {
 }
 
 class EssOverlapCapture : public CliTest {};
+
+TEST_F(EssOverlapCapture, AdversarialListsAreRefused) {
+  const std::string from = ATTNSCOPE_SOURCE_DIR "/assets/scenarios/ess.json";
+  std::ifstream in(from);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::size_t at = text.find("\"ess\":");
+  ASSERT_NE(at, std::string::npos) << from;
+  text.insert(at, "\"lists\": \"adversarial\", ");
+  const std::string file = path("adversarial.json");
+  std::ofstream(file) << text;
+  const Outcome plain = run({"run", file, "--steps", "1", "--references", "none"});
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  for (const char* attend : {"da", "dba"}) {
+    const Outcome refused = run({"run", file, "--attend", attend});
+    EXPECT_EQ(refused.code, AS_BAD_INPUT);
+    EXPECT_NE(refused.err.find("adversarial lists"), std::string::npos) << refused.err;
+  }
+}
 
 // Halves of a batch miss other rows than all of it at once; the simulator knows.
 TEST_F(EssOverlapCapture, HasTheHitsAndMissesOfTheSimulator) {

@@ -33,7 +33,7 @@ Scenario v32(std::int64_t budget = 64) {
   return s;
 }
 Scenario with(Scenario s, const Tier& tier) {
-  s.ess = {tier.ratio, tier.policy, tier.warm};
+  s.ess = {tier.ratio, tier.policy, tier.warm, {}};
   s.model.host_rows = true;
   return s;
 }
