@@ -61,7 +61,9 @@ std::future<Result<RowSweep>> on_thread(Work work) {
 
 }  // namespace
 
-Result<void> RowSweepRun::may_begin() const {
+// Its panel may be closed, and nobody may have asked since it ended.
+Result<void> RowSweepRun::may_begin() {
+  (void)poll();
   if (!work_.valid()) return {};
   return usage_error("a sweep is running already", "wait for it, or stop it: row_sweep.stop");
 }

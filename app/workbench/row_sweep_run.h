@@ -34,7 +34,7 @@ class RowSweepRun {
 
  private:
   using Made = Result<RowSweep>;
-  Result<void> may_begin() const;
+  Result<void> may_begin();
   std::shared_ptr<SweepProgress> progress_;
   std::future<Made> work_;
   std::vector<std::future<Made>> stopped_;  // that end by themselves

@@ -70,6 +70,8 @@ class SelectingRequest {
   std::vector<HostRow> now_;
 };
 
+constexpr std::int64_t kMostRows = std::int64_t{1} << 28;  // 3 GiB of them
+
 Result<void> check_generator(const GeneratorOptions& o) {
   const auto refuse = [](const char* what, double value, const char* range) -> Result<void> {
     return usage_error(fmt::format("{} {}: out of range", what, value), range);
@@ -91,6 +93,14 @@ Result<void> check_generator(const GeneratorOptions& o) {
   }
   if (!in(o.layers, 1, 1024)) {
     return refuse("--layers", static_cast<double>(o.layers), "1 to 1024");
+  }
+  // Rows of all selections, those of prefill among them.
+  const std::int64_t selections = o.batch * o.layers * (o.steps + kWarmWindows);
+  if (selections > kMostRows / o.topk) {
+    return usage_error(fmt::format("batch {}, layers {}, steps {} and top-k {}: more rows than {} "
+                                   "are selected",
+                                   o.batch, o.layers, o.steps, o.topk, kMostRows),
+                       "choose smaller ones");
   }
   if (!(o.overlap >= 0 && o.overlap <= 1)) return refuse("--overlap", o.overlap, "0 to 1");
   if (!in(o.hot_rows, 0, o.context)) {
