@@ -43,7 +43,9 @@ class ComparePanel : public Panel {
  public:
   ComparePanel() : Panel("compare", "Compare") {}
   bool scrolls() const override { return false; }
-  bool animating() const override { return session_.running(); }
+  bool animating() const override {
+    return session_.running() || map_a_.busy() || map_b_.busy() || map_difference_.busy();
+  }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
 

@@ -167,7 +167,7 @@ SessionOptions Workbench::options_beside() const {
 // What the session was before a step: asked of its thread where that is free, which answers soon.
 // Nothing where it computes, or cannot say.
 StateAsked Workbench::Impl::ask_state(std::int64_t step) {
-  if (!worker || !worker->idle()) return {};
+  if (!worker || !worker->idle() || background.valid()) return {};
   auto answer = std::make_shared<std::promise<Result<SessionState>>>();
   StateAsked asked = answer->get_future();
   worker->post("handing on what it was", [answer, step](Session& s) {
@@ -223,6 +223,7 @@ Result<void> Workbench::ask_what_if() {
         if (const auto near = state_of(std::move(*asked))) {
           auto early = from(&*near);
           if (early && early->whole) return said(std::move(early));
+          if (!early && early.error().message.empty()) return said(std::move(early));  // given up
           if (early) {
             std::lock_guard lock(box->mutex);
             box->what_if = std::make_shared<const WhatIfOf>(std::move(*early));
@@ -252,6 +253,8 @@ Result<void> Workbench::ask_causes() {
         const auto near = state_of(std::move(*asked));
         auto found = capture ? causes_in_capture(*capture, registry, place, options.threads)
                              : from(near ? &*near : nullptr);
+        // What is planted may have led elsewhere than its steps say.
+        if (!found && near && !found.error().message.empty()) found = from(nullptr);
         return [this, found = std::move(found)] {
           if (!found) return say(Message::Kind::kError, found.error().text());
           causes_ = std::make_shared<const CausesOf>(*found);

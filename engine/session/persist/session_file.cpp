@@ -16,6 +16,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/persist/record_io.h"
 #include "engine/session/rewind_points.h"
+#include "engine/session/step/between_ops.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -451,6 +452,9 @@ void SessionFile::put_back(Session& s, const Picture& now, const std::vector<Row
   s.tables_ = now.tables;
   s.restore_rows(now);
   s.swapped_ = now.swapped;
+  const LaneSelector& lanes = std::prev(s.lanes_from_.upper_bound(now.step))->second;
+  const BetweenOps* between = lanes.between();
+  if (between != nullptr && between->restored != nullptr) between->restored(*s.slab_);
   s.cursor_ = {now.step, -1, 0, false};
   s.check_restored();
 }
