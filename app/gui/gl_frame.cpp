@@ -19,12 +19,18 @@
 namespace attnscope::gui {
 namespace {
 
+// Whole pixels around it. What is far away, or no number, counts as beyond every screen.
 PixelArea in_pixels(const ImVec4& rect, const ImDrawData& data) {
   const ImVec2 at = data.DisplayPos, scale = data.FramebufferScale;
-  return {static_cast<int>(std::floor((rect.x - at.x) * scale.x)),
-          static_cast<int>(std::floor((rect.y - at.y) * scale.y)),
-          static_cast<int>(std::ceil((rect.z - at.x) * scale.x)),
-          static_cast<int>(std::ceil((rect.w - at.y) * scale.y))};
+  static constexpr float kFar = 1e6f;
+  const auto least = [](float v) {
+    return v > -kFar ? static_cast<int>(std::floor(std::min(v, kFar))) : static_cast<int>(-kFar);
+  };
+  const auto most = [](float v) {
+    return v < kFar ? static_cast<int>(std::ceil(std::max(v, -kFar))) : static_cast<int>(kFar);
+  };
+  return {least((rect.x - at.x) * scale.x), least((rect.y - at.y) * scale.y),
+          most((rect.z - at.x) * scale.x), most((rect.w - at.y) * scale.y)};
 }
 
 PixelArea common(const PixelArea& a, const PixelArea& b) {
@@ -107,13 +113,15 @@ DrawnFrame::List DrawnFrame::list_of(const ImDrawList& list, const ImDrawData& d
   out.area = area_of(list, data);
   const auto* corners = reinterpret_cast<const unsigned char*>(list.VtxBuffer.Data);
   out.corners.assign(corners, corners + list.VtxBuffer.size_in_bytes());
-  out.order = content_hash(list.IdxBuffer.Data,
-                           static_cast<std::size_t>(list.IdxBuffer.size_in_bytes()), 0);
+  const auto* order = reinterpret_cast<const unsigned char*>(list.IdxBuffer.Data);
+  out.order.assign(order, order + list.IdxBuffer.size_in_bytes());
   for (const ImDrawCmd& command : list.CmdBuffer) {
     const auto add = [&out](const auto& value) {
       const auto* bytes = reinterpret_cast<const unsigned char*>(&value);
       out.commands.insert(out.commands.end(), bytes, bytes + sizeof value);
     };
+    out.counts.push_back(command.ElemCount);
+    out.one_range = out.one_range && command.VtxOffset == 0;
     add(command.UserCallback);  // they choose a sampler
     add(command.ClipRect);
     add(command.GetTexID());
@@ -122,14 +130,18 @@ DrawnFrame::List DrawnFrame::list_of(const ImDrawList& list, const ImDrawData& d
 }
 
 // Where two pictures of a list differ. A list mostly differs in one place: its corners do from the
-// first one to the last one that is not the same, counted from either end.
+// first one to the last one that is not the same, counted from either end, and with them every
+// triangle that has one of these.
 PixelArea DrawnFrame::between(const List& before, const List& now, const ImDrawData& data) {
   PixelArea changed;
   const bool same_corners = before.corners == now.corners;
-  if (same_corners && before.order == now.order && before.commands == now.commands) return changed;
+  const bool same_commands = before.commands == now.commands;
+  if (same_corners && same_commands && before.order == now.order && before.counts == now.counts) {
+    return changed;
+  }
   changed.add(before.area);
   changed.add(now.area);
-  if (same_corners || before.commands != now.commands) return changed;
+  if (same_corners || !same_commands || !before.one_range || !now.one_range) return changed;
   const auto corners = [](const List& list) {
     return std::span(reinterpret_cast<const ImDrawVert*>(list.corners.data()),
                      list.corners.size() / sizeof(ImDrawVert));
@@ -137,25 +149,31 @@ PixelArea DrawnFrame::between(const List& before, const List& now, const ImDrawD
   const auto same = [](const ImDrawVert& a, const ImDrawVert& b) {
     return std::memcmp(&a, &b, sizeof a) == 0;
   };
-  std::span<const ImDrawVert> old = corners(before), fresh = corners(now);
-  const auto first = std::ranges::mismatch(old, fresh, same);
-  const auto begin = static_cast<std::size_t>(first.in1 - old.begin());
-  // Whole quads, since a corner that stays may belong to one that moves.
-  old = old.subspan(begin / 4 * 4);
-  fresh = fresh.subspan(begin / 4 * 4);
+  const std::span<const ImDrawVert> old = corners(before), fresh = corners(now);
+  const auto begin =
+      static_cast<std::size_t>(std::ranges::mismatch(old, fresh, same).in1 - old.begin());
   std::size_t end = 0;
-  while (end < std::min(old.size(), fresh.size()) &&
+  while (end < std::min(old.size(), fresh.size()) - begin &&
          same(old[old.size() - 1 - end], fresh[fresh.size() - 1 - end])) {
     ++end;
   }
-  end = end / 4 * 4;
   PixelArea moved;
-  for (const auto some : {old.first(old.size() - end), fresh.first(fresh.size() - end)}) {
-    for (const ImDrawVert& corner : some) {
-      const ImVec2 at = corner.pos;
-      moved.add(in_pixels(ImVec4(at.x - 1, at.y - 1, at.x + 1, at.y + 1), data));
+  const auto add = [&](const List& list, std::span<const ImDrawVert> all) {
+    const auto* order = reinterpret_cast<const ImDrawIdx*>(list.order.data());
+    const std::size_t count = list.order.size() / sizeof(ImDrawIdx);
+    for (std::size_t i = 0; i + 2 < count; i += 3) {
+      const auto differs = [&](std::size_t k) {
+        return order[i + k] >= begin && order[i + k] < all.size() - end;
+      };
+      if (!differs(0) && !differs(1) && !differs(2)) continue;
+      for (std::size_t k = 0; k < 3; ++k) {
+        const ImVec2 at = all[order[i + k]].pos;
+        moved.add(in_pixels(ImVec4(at.x - 1, at.y - 1, at.x + 1, at.y + 1), data));
+      }
     }
-  }
+  };
+  add(before, old);
+  add(now, fresh);
   return common(moved, changed);
 }
 

@@ -31,8 +31,9 @@ class DrawnFrame {
   // What one window draws.
   struct List {
     const void* id = nullptr;
-    std::vector<unsigned char> corners, commands;  // as ImGui has them; commands without counts
-    std::uint64_t order = 0;                       // hash of what is drawn from the corners
+    std::vector<unsigned char> corners, order, commands;  // as ImGui has them
+    std::vector<unsigned> counts;                         // of indices, by command
+    bool one_range = true;                                // indices count from the first corner
     PixelArea area;
   };
   static List list_of(const ImDrawList& list, const ImDrawData& data);
