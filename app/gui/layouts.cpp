@@ -91,7 +91,7 @@ void build_small(Builder& b, ImGuiID rest, std::initializer_list<const char*> le
 }
 
 void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
-  if (size.y < px(400)) {
+  if (size.y < px(560)) {  // below a pipeline the tensor would be all buttons
     return build_small(
         b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",

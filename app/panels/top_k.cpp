@@ -353,13 +353,13 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   if (!narrow) columns.insert(columns.end() - 1, {"text", false, 0.95f, "Their text."});
   if (compared) columns.push_back({"reference", true, 1.25f, "The reference's score."});
   columns.push_back({"rank", true, 0.7f, "Place by score, 1 = best."});
-  columns.push_back({"set", false, 1, "Whether the entry is selected, and by whom."});
-  if (changes) columns.push_back({"change", false, 0.9f, "Against one step ago."});
+  columns.push_back({"set", false, 1.15f, "Whether the entry is selected, and by whom."});
+  if (changes) columns.push_back({"change", false, 1.1f, "Against one step ago."});
   columns.push_back({"slot", true, 0.8f, "block:row of the entry."});
   columns.push_back(
       {"weight", true, 1.25f, fmt::format("Attention weight that head {} gave to it.", key_.head)});
   table_.columns(std::move(columns));
-  table_.least_width = narrow ? 420 : 600;
+  table_.least_width = narrow ? 420 : 680;
 
   const SessionInfo& info = *ui.bench.snapshot()->info;
   const RequestView* request = find_request(step, view_.request);
