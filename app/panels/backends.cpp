@@ -236,10 +236,12 @@ void BackendsPanel::draw_tree(Ui& ui) {
 void BackendsPanel::draw_layers(Ui& ui) {
   if (model_.layers.size() < 2) return;
   std::vector<std::string> names;
+  names.reserve(model_.layers.size());
   for (const BackendLayers& one : model_.layers) {
     names.push_back(fmt::format("{}: {}", one.name, one.layers));
   }
   std::vector<const char*> labels;
+  labels.reserve(names.size());
   for (const std::string& name : names) labels.push_back(name.c_str());
   int shown = static_cast<int>(model_.shown);
   if (!segmented("layers", &shown, labels.data(), static_cast<int>(labels.size()))) return;

@@ -3,6 +3,7 @@
 #include <implot.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "app/gui/tables_state.h"
@@ -44,7 +45,7 @@ void KeyEnergyPanel::plot(const char* id, const char* caption, const KeyForm& fo
   spec.LineColor = spec.FillColor;
   ImPlot::PlotBars("##energy", form.energy.data(), dims, 0.8, 0, spec);
   if (ImPlot::IsPlotHovered()) {
-    const int i = static_cast<int>(ImPlot::GetPlotMousePos().x + 0.5);
+    const int i = static_cast<int>(std::lround(ImPlot::GetPlotMousePos().x));
     if (i >= 0 && i < dims) {
       tooltip(fmt::format("dim {}: {:.3g} times the mean", i, form.energy[to_size(i)]));
     }

@@ -93,7 +93,8 @@ std::int64_t RowPoolPanel::draw_map(const Ui& ui, ImVec2 size) const {
   std::int64_t under = -1;
   const auto box = [&](std::size_t i, ImVec2* min, ImVec2* max) {
     const auto wide = static_cast<std::size_t>(columns);
-    *min = {at.x + cell * static_cast<float>(i % wide), at.y + cell * static_cast<float>(i / wide)};
+    const std::size_t row = i / wide;
+    *min = {at.x + cell * static_cast<float>(i % wide), at.y + cell * static_cast<float>(row)};
     *max = {min->x + cell - gap, min->y + cell - gap};
   };
   const ImVec2 mouse = ImGui::GetMousePos();

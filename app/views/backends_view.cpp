@@ -128,6 +128,7 @@ std::string backend_here(const AttentionBackend& backend) {
 std::string rules_of(const BackendLine& line) {
   if (line.broken.empty()) return "breaks no rule";
   std::vector<std::string> texts;
+  texts.reserve(line.broken.size());
   for (const BrokenRule& rule : line.broken) texts.push_back(describe(rule));
   return fmt::format("{}", fmt::join(texts, "; "));
 }

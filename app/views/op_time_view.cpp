@@ -141,7 +141,6 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
                                             : "No op of this layer has run in this step yet.";
     return view;
   }
-  const TimeSpan* longest = nullptr;
   std::vector<const TimeSpan*> all;
   for (auto& [stream, row] : rows) {
     row.stream = stream;
@@ -161,16 +160,16 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
     for (const TimeSpan& s : row.spans) {
       if (row.stream == OpTiming::kExchange) continue;
       all.push_back(&s);
-      if (longest == nullptr || s.microseconds > longest->microseconds) longest = &s;
     }
   }
+  const TimeSpan& longest = **std::ranges::max_element(all, {}, &TimeSpan::microseconds);
   if (layer && *layer >= 0) {
     add_phases(view, graph);
     add_waits(view, graph, static_cast<int>(std::ranges::find(layers, *layer) - layers.begin()));
   }
   std::ranges::stable_sort(all, {}, [](const TimeSpan* s) { return s->start; });
   view.idle = view.span - covered(all);
-  view.sentence = sentence_of(view, step, layer, *longest, ops);
+  view.sentence = sentence_of(view, step, layer, longest, ops);
   if (unknown > 0) view.sentence += fmt::format(" {} ops were not timed.", unknown);
   return view;
 }

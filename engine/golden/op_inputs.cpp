@@ -100,6 +100,7 @@ class CommonInputs : public InputMaker {
   void cross_batch() {
     auto& p = init<as_cross_batch_params>();
     std::vector<std::int32_t> lens;
+    lens.reserve(seq_lens.size());
     for (const std::int32_t n : seq_lens) lens.push_back((n + 2) / 3);
     p.positions = positions_tensor();
     p.token_to_req = request_tensor();

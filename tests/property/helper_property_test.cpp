@@ -250,8 +250,8 @@ std::vector<CopyCase> copy_cases() {
 }
 
 Report check_workspace(const Lane& lane, const WorkspaceCase& c) {
-  constexpr std::int32_t kGarbage[] = {INT_MAX, 1 << 30, 0, INT_MIN, 1};
-  constexpr float kSinks[] = {0.0f, -kInfinity, 3.0f, kInfinity, -80.0f};
+  constexpr std::int32_t kBehind[] = {INT_MAX, 1 << 30, 0, INT_MIN, 1};
+  constexpr float kSinkLogits[] = {0.0f, -kInfinity, 3.0f, kInfinity, -80.0f};
   Report report(case_seed(c.name));
   Random random(report.seed());
   Memory memory;
@@ -261,7 +261,7 @@ Report check_workspace(const Lane& lane, const WorkspaceCase& c) {
   p.indices = memory.make(AS_I32, {c.tokens, c.columns}, c.pad);
   p.topk_length = memory.make(AS_I32, {c.tokens});
   p.sinks = memory.make(AS_F32, {c.heads});
-  for (std::int64_t h = 0; h < c.heads; ++h) *at<float>(p.sinks, h) = kSinks[h % 5];
+  for (std::int64_t h = 0; h < c.heads; ++h) *at<float>(p.sinks, h) = kSinkLogits[h % 5];
   std::vector<bool> used(static_cast<std::size_t>(c.rows));
   for (std::int64_t t = 0; t < c.tokens; ++t) {
     std::int64_t len = c.columns == 0 ? 0 : 1 + below(random, c.columns);
@@ -269,7 +269,7 @@ Report check_workspace(const Lane& lane, const WorkspaceCase& c) {
     *at<std::int32_t>(p.topk_length, t) = static_cast<std::int32_t>(len);
     for (std::int64_t k = 0; k < c.columns; ++k) {
       std::int32_t& row = *at<std::int32_t>(p.indices, t, k);
-      row = kGarbage[(t + k) % 5];
+      row = kBehind[(t + k) % 5];
       if (k >= len) continue;
       row = static_cast<std::int32_t>(below(random, c.lists == Lists::kDuplicates ? 3 : c.rows));
       row = std::min(row, static_cast<std::int32_t>(c.rows - 1));

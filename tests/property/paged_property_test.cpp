@@ -468,7 +468,9 @@ std::vector<PagedCase> coded_cases() {
     cases.back().alibi = 0.7f;
     for (const std::int32_t record_v : {AS_RECORD_E5M2_TENSOR, AS_RECORD_INT8_TOKEN_HEAD}) {
       const std::string behind = as_row_format_of(record_v)->name;
-      cases.push_back({name + "_before_" + behind, {150, 17}, 2, 4, 2, 96, 128, 16, record});
+      std::string both = name;
+      both.append("_before_").append(behind);
+      cases.push_back({both, {150, 17}, 2, 4, 2, 96, 128, 16, record});
       cases.back().record_v = record_v;
     }
   }
