@@ -16,9 +16,9 @@ constexpr std::size_t kMostCurves = 8;  // layers of a plot, beside that of all
 
 constexpr const char* kSweepNames[kOverlaps] = {"none", "PreAttn", "DA", "DBA"};
 
-std::optional<double> tokens_rate(std::int64_t tokens, const std::optional<double>& us) {
+std::optional<double> tokens_rate(const OffloadResult& result, const std::optional<double>& us) {
   if (!us || *us <= 0) return std::nullopt;
-  return static_cast<double>(tokens) * 1e6 / *us;
+  return result.throughput(*us);
 }
 
 // Of points that a sweep has, by x: the misses of all layers, and of each of the first ones.
@@ -96,7 +96,7 @@ SweepPlot rates_plot(std::string title, std::string x, const std::vector<SweepPo
       if (!p.refused.empty()) continue;
       const auto us = i < kOverlaps ? p.result.us[static_cast<std::size_t>(i)]
                                     : std::optional<double>(p.result.best_us);
-      const auto y = tokens_rate(p.result.tokens, us);
+      const auto y = tokens_rate(p.result, us);
       if (!y) continue;
       curve.x.push_back(by_context ? static_cast<double>(p.context) : p.ratio);
       curve.y.push_back(*y);
@@ -122,7 +122,7 @@ void add_rows(const RowSweep& sweep, const std::vector<SweepPoint>& points, bool
     all.pool_rows = p.result.pool_rows;
     all.missed = p.result.total.miss_rate();
     for (std::size_t i = 0; i < all.rates.size(); ++i) {
-      all.rates[i] = tokens_rate(p.result.tokens, p.result.us[i]);
+      all.rates[i] = tokens_rate(p.result, p.result.us[i]);
     }
     rows.push_back(all);
     for (std::size_t k = 0; k < sweep.layers.size(); ++k) {
@@ -133,7 +133,7 @@ void add_rows(const RowSweep& sweep, const std::vector<SweepPoint>& points, bool
       one.overlap = layer.overlap;
       one.best = kSweepNames[static_cast<int>(layer.best)];
       for (std::size_t i = 0; i < one.rates.size(); ++i) {
-        one.rates[i] = tokens_rate(p.result.tokens, layer.us[i]);
+        one.rates[i] = tokens_rate(p.result, layer.us[i]);
       }
       rows.push_back(std::move(one));
     }
@@ -158,8 +158,8 @@ RowSweepView row_sweep_view(const RowSweep& sweep) {
     return view;
   }
   std::string fastest;
-  const auto none = tokens_rate(fifth->result.tokens, fifth->result.us[0]);
-  const auto best = tokens_rate(fifth->result.tokens, fifth->result.best_us);
+  const auto none = tokens_rate(fifth->result, fifth->result.us[0]);
+  const auto best = tokens_rate(fifth->result, fifth->result.best_us);
   if (none && best) {
     fastest = fmt::format(
         "; by the model {} tokens/s without overlap, {} with what is best for "
