@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <string_view>
 
@@ -84,15 +85,17 @@ std::string chart(const std::vector<const TrainingPlot*>& plots, double x, doubl
     at += 7.0 * static_cast<double>(name.size()) + 12;
   }
   const double tick = values.tick();
-  for (double value = std::ceil(values.low / tick) * tick; value <= values.high + tick / 1e6;
-       value += tick) {
+  for (std::int64_t k = std::llround(std::ceil(values.low / tick));; ++k) {
+    const double value = static_cast<double>(k) * tick;
+    if (value > values.high + tick / 1e6) break;
     out += fmt::format("<path class=\"grid\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", x + kPlotLeft,
                        y_at(value), x + kPlotRight);
     out += train_words(x + kPlotLeft - 6, y_at(value) + 4, "", "end", format_number(value));
   }
   const double step_tick = steps.tick();
-  for (double step = std::ceil(steps.low / step_tick) * step_tick; step <= steps.high;
-       step += step_tick) {
+  for (std::int64_t k = std::llround(std::ceil(steps.low / step_tick));; ++k) {
+    const double step = static_cast<double>(k) * step_tick;
+    if (step > steps.high) break;
     out += train_words(x_at(step), y + kPlotBottom + 16, "", "middle", fmt::format("{:.0f}", step));
   }
   for (const TrainingPlot* plot : plots) {
@@ -137,11 +140,14 @@ Result<std::string> train_svg(const std::string& model, const std::vector<std::s
     const std::size_t count = views.front().plots.size();
     for (std::size_t i = 0; i < count; ++i) {
       std::vector<const TrainingPlot*> same;
+      same.reserve(views.size());
       for (const TrainingView& view : views) same.push_back(&view.plots[i]);
+      const std::size_t row = i / kAcross;
       body += chart(same, kPageLeft + kCellWide * static_cast<double>(i % kAcross),
-                    y + kCellHigh * static_cast<double>(i / kAcross));
+                    y + kCellHigh * static_cast<double>(row));
     }
-    y += kCellHigh * static_cast<double>((count + kAcross - 1) / kAcross);
+    const std::size_t rows = (count + kAcross - 1) / kAcross;
+    y += kCellHigh * static_cast<double>(rows);
   }
   const double width = 2 * kPageLeft + kCellWide * static_cast<double>(kAcross);
   return fmt::format(

@@ -104,7 +104,10 @@ TEST(TrainerV4, MeasuresOfEntries) {
   ASSERT_EQ(seen->layers.size(), 2u);
   // Tokens 47 to 60 see 12, 12, 12, 12, 13, .. of them.
   double chance = 0;
-  for (int t = 47; t < 61; ++t) chance += 3.0 / ((t + 1) / 4) / 14;
+  for (int t = 47; t < 61; ++t) {
+    const int entries = (t + 1) / 4;
+    chance += 3.0 / entries / 14;
+  }
   for (const SelectionMeasure& m : seen->layers) {
     EXPECT_NEAR(m.random_mass, chance, 1e-12);
     EXPECT_NEAR(m.random_recall, chance, 1e-12);
