@@ -1,5 +1,5 @@
 # The desktop app's libraries: Dear ImGui (docking), ImPlot and, for tests, imgui_test_engine, from
-# the sources of the PyPI package imgui-bundle; GLFW, OpenGL and EGL from the system.
+# the sources of the PyPI package imgui-bundle; GLFW, OpenGL, EGL and X11 from the system.
 #
 # Sets ATTNSCOPE_HAS_GUI. Targets:
 #   attnscope::ui_headers         what app/gui and app/panels compile against
@@ -52,6 +52,10 @@ endif()
 if(NOT TARGET OpenGL::OpenGL OR NOT TARGET OpenGL::EGL)
   attnscope_ui_need("OpenGL and EGL" "install libgl-dev libopengl-dev libegl-dev")
 endif()
+find_package(X11 QUIET)
+if(NOT TARGET X11::X11)
+  attnscope_ui_need("X11" "install libx11-dev")
+endif()
 if(NOT EXISTS "${attnscope_ui_imgui}/imgui.cpp" OR NOT EXISTS "${attnscope_ui_implot}/implot.cpp")
   set(attnscope_ui_advice "./attnscope fetches them")
   if(ATTNSCOPE_DEPS)
@@ -77,7 +81,7 @@ target_include_directories(attnscope_ui_headers SYSTEM INTERFACE "${attnscope_ui
 target_include_directories(attnscope_ui_headers INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(attnscope_ui_headers INTERFACE
   IMGUI_USER_CONFIG="app/gui/imgui_config.h" GLFW_INCLUDE_NONE)
-target_link_libraries(attnscope_ui_headers INTERFACE glfw OpenGL::OpenGL OpenGL::EGL)
+target_link_libraries(attnscope_ui_headers INTERFACE glfw OpenGL::OpenGL OpenGL::EGL X11::X11)
 
 set(attnscope_ui_files
   "${attnscope_ui_imgui}/imgui.cpp" "${attnscope_ui_imgui}/imgui_draw.cpp"

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "engine/io/content_hash.h"
@@ -273,6 +274,24 @@ void KeptPicture::show() const {
   glBindFramebuffer(GL_FRAMEBUFFER, 0);
 }
 
+std::vector<std::uint32_t> KeptPicture::pixels(const PixelArea& part) const {
+  const int width = part.right - part.left, height = part.bottom - part.top;
+  const auto row = static_cast<std::size_t>(width);
+  std::vector<std::uint32_t> from_below(row * static_cast<std::size_t>(height));
+  glBindFramebuffer(GL_READ_FRAMEBUFFER, frame_);
+  glPixelStorei(GL_PACK_ALIGNMENT, 4);
+  glReadPixels(part.left, height_ - part.bottom, width, height, GL_BGRA,
+               GL_UNSIGNED_INT_8_8_8_8_REV, from_below.data());
+  glBindFramebuffer(GL_FRAMEBUFFER, 0);
+  std::vector<std::uint32_t> out;
+  out.reserve(from_below.size());
+  for (std::size_t y = static_cast<std::size_t>(height); y-- > 0;) {
+    const auto begin = from_below.begin() + static_cast<std::ptrdiff_t>(y * row);
+    out.insert(out.end(), begin, begin + width);
+  }
+  return out;
+}
+
 void KeptPicture::close() {
   if (frame_ != 0) glDeleteFramebuffers(1, &frame_);
   if (colour_ != 0) glDeleteRenderbuffers(1, &colour_);
@@ -298,6 +317,13 @@ std::string gl_description() {
   const int version = gl_version();
   return fmt::format("OpenGL {}.{}, {}", version / 10, version % 10,
                      renderer != nullptr ? renderer : "unknown renderer");
+}
+
+bool gl_is_software() {
+  const auto* renderer = reinterpret_cast<const char*>(glGetString(GL_RENDERER));
+  const std::string_view name = renderer != nullptr ? renderer : "";
+  return std::ranges::any_of(std::array{"llvmpipe", "softpipe", "swrast"},
+                             [&](const char* word) { return name.find(word) != name.npos; });
 }
 
 int gl_version() {

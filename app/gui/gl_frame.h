@@ -56,6 +56,8 @@ class KeptPicture {
   bool bind(int width, int height, bool& anew);
   // Into the window's back buffer, which is bound then.
   void show() const;
+  // A part, as BGRX, top row first.
+  std::vector<std::uint32_t> pixels(const PixelArea& part) const;
   void close();  // before its context ends
 
  private:
@@ -66,6 +68,7 @@ class KeptPicture {
 // The bound frame buffer, top row first.
 Image read_frame(int width, int height);
 std::string gl_description();
+bool gl_is_software();  // the driver draws on the CPU
 // Version of the current context times ten: 33, 45.
 int gl_version();
 // The driver says that the context is gone.

@@ -13,6 +13,7 @@
 
 #include "app/gui/gl_frame.h"
 #include "app/gui/platform.h"
+#include "app/gui/x11_part.h"
 
 namespace attnscope::gui {
 namespace {
@@ -82,6 +83,10 @@ class Window final : public Platform {
     same_ = part.empty();
     if (same_) return {};
     draw_imgui(width, height, part);
+    if (kept && !anew && small_.can_show(part, width, height)) {
+      small_.show(part, picture_.pixels(part));
+      return {};
+    }
     if (kept) picture_.show();
     glfwSwapBuffers(window_);
     return {};
@@ -172,6 +177,7 @@ class Window final : public Platform {
                    "set LIBGL_ALWAYS_SOFTWARE=1 to draw on the CPU"};
     }
     description_ = gl_description();
+    small_.open(window_);
     return {};
   }
 
@@ -188,6 +194,7 @@ class Window final : public Platform {
 
   void close() {
     if (window_ == nullptr) return;
+    small_.close();
     picture_.close();
     ImGui_ImplOpenGL3_Shutdown();
     ImGui_ImplGlfw_Shutdown();
@@ -201,6 +208,7 @@ class Window final : public Platform {
   std::optional<std::pair<int, int>> at_;
   DrawnFrame drawn_;
   KeptPicture picture_;
+  X11Part small_;
   bool same_ = false;  // the last frame looked like the one before
   double begun_ = 0;   // when it began
   bool had_event_ = false;

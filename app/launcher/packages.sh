@@ -47,6 +47,7 @@ libglfw3-dev      3.3.8-1
 libgl-dev         1.6.0-1
 libopengl-dev     1.6.0-1
 libegl-dev        1.6.0-1
+libx11-dev        2:1.8.4-2+deb12u2
 libegl-mesa0      22.3.6-1+deb12u2
 libgl1-mesa-dri   22.3.6-1+deb12u2
 fonts-inter       4.0~beta7+ds-1
