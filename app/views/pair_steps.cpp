@@ -11,6 +11,16 @@
 namespace attnscope {
 namespace {
 
+// The first step whose tokens or block tables are others, where counts do not tell; null: none.
+const StateDiff* first_otherwise(const RunPair& c) {
+  const StateDiff* first = nullptr;
+  for (const StateDiff& state : c.diff.states) {
+    const bool tells = state.what == "schedule" || state.what == "block tables";
+    if (tells && (first == nullptr || state.step < first->step)) first = &state;
+  }
+  return first;
+}
+
 std::string difference(const StepSummary* a, const StepSummary* b) {
   if (a == nullptr) return "in the second alone";
   if (b == nullptr) return "in the first alone";
@@ -34,12 +44,15 @@ PairSteps pair_steps(const RunPair& c) {
   std::map<std::int64_t, PairStep> all;
   for (const auto& step : c.a->summaries()) all[step->step].a = step;
   for (const auto& step : c.b->summaries()) all[step->step].b = step;
+  const StateDiff* otherwise = first_otherwise(c);
   std::int64_t differing = 0, alone = 0;
   double any = 0;
   for (auto& [number, step] : all) {
     step.step = number;
     step.what = difference(step.a.get(), step.b.get());
-    if (!step.what.empty()) ++(step.a && step.b ? differing : alone);
+    const bool counted = !step.what.empty();
+    if (!counted && otherwise != nullptr && number == otherwise->step) step.what = otherwise->text;
+    if (counted) ++(step.a && step.b ? differing : alone);
     for (const auto& side : {step.a, step.b}) {
       if (!side) continue;
       any = std::max(any, side->seconds);
@@ -53,11 +66,20 @@ PairSteps pair_steps(const RunPair& c) {
   };
   out.sentence = fmt::format("{} in the first, {} in the second: ", count(c.a->summaries()),
                              count(c.b->summaries()));
-  if (differing + alone == 0) {
+  if (differing + alone == 0 && otherwise != nullptr) {
+    out.sentence += fmt::format("as many tokens and blocks in each, but others from step {} on.",
+                                otherwise->step);
+  } else if (differing + alone == 0) {
     out.sentence += "the same tokens and blocks in each.";
   } else {
-    out.sentence += fmt::format("{} scheduled otherwise, {} in one of them alone.",
-                                plural(differing, "step", "steps"), alone);
+    if (differing > 0) {
+      out.sentence += plural(differing, "step", "steps") + " scheduled otherwise";
+    }
+    if (alone > 0) {
+      out.sentence += fmt::format("{}{} in one of them alone", differing > 0 ? ", " : "",
+                                  plural(alone, "step", "steps"));
+    }
+    out.sentence += ".";
   }
   return out;
 }

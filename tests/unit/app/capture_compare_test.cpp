@@ -130,6 +130,31 @@ TEST_F(CompareTest, ATokenIsFoundInOtherStepsAndBlocks) {
   EXPECT_EQ(locate(c, 99, 0, 1)->a, nullptr) << "no such step";
 }
 
+TEST_F(CompareTest, StepsOfAsManyTokensAreComparedByWhichTheyAre) {
+  // Two requests change places: as many tokens in every step, but others.
+  Scenario first = small_scenario();
+  for (ScenarioRequest& request : first.requests) request.tokens.resize(100, 'x');
+  first.serving.policy = SchedulePolicy::kPriority;
+  Scenario other = first;
+  first.requests[0].priority = -1;
+  other.requests[2].priority = -1;
+  const std::string a = record("a.acap", first), b = record("b.acap", other);
+  for (const bool same : {false, true}) {
+    Workbench bench({});
+    ASSERT_TRUE(bench.open_capture(a));
+    CompareSession compare;
+    ASSERT_TRUE(compare.open(bench, same ? a : b));
+    compare.wait();
+    ASSERT_NE(compare.result(), nullptr) << compare.error();
+    const PairSteps steps = pair_steps(*compare.result());
+    ASSERT_FALSE(steps.steps.empty());
+    EXPECT_EQ(steps.steps.front().what.empty(), same) << steps.steps.front().what;
+    EXPECT_EQ(steps.sentence.ends_with("the same tokens and blocks in each."), same)
+        << steps.sentence;
+    EXPECT_EQ(steps.sentence.ends_with("but others from step 0 on."), !same) << steps.sentence;
+  }
+}
+
 TEST_F(CompareTest, WhereTheyPartIsNamedAndFound) {
   const std::string a = record("a.acap", small_scenario());
   const std::string b =
