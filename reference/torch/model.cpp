@@ -39,7 +39,7 @@ class Rows {
  public:
   void append(const Tensor& rows) {
     const std::int64_t held = size_ - first_, needed = held + rows.size(0);
-    if (!storage_.defined() || needed > storage_.size(0)) keep(held, 2 * needed, rows);
+    if (!storage_.defined() || needed > storage_.size(0)) keep(held, needed + needed / 4, rows);
     storage_.narrow(0, held, rows.size(0)).copy_(rows);
     size_ += rows.size(0);
   }
@@ -52,7 +52,7 @@ class Rows {
   void let_go(std::int64_t from) {
     if (!storage_.defined()) return;
     const std::int64_t held = size_ - from;
-    if (from - first_ > std::max(held, kFewest)) keep(held, 2 * held, storage_);
+    if (from - first_ > std::max(held, kFewest)) keep(held, held + held / 4, storage_);
   }
   std::int64_t size() const { return size_; }
   Tensor all() const { return range(first_, size_); }
