@@ -100,6 +100,13 @@ as_tensor copy_rows(const as_tensor& from, std::int64_t axis, const std::vector<
   return to;
 }
 
+// Most references have the bytes of the engine: they need none of their own then.
+void share_equal_bytes(TapCopy& copy) {
+  if (copy.reference.dtype != copy.value.dtype || copy.reference_bytes != copy.value_bytes) return;
+  copy.reference.data = copy.value.data;
+  copy.reference_bytes = {};
+}
+
 // Elements that the op's mask leaves out hold whatever was there before: NaN instead. Rows lie
 // along the first axis of `copy`.
 void blank_masked(const OpParams& params, const as_tap_info& tap,
@@ -318,6 +325,7 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, co
       } else {
         copy.reference = copy_rows(forced, axis, kept, copy.reference_bytes);
         blank_masked(params, tap, kept, copy.reference);
+        share_equal_bytes(copy);
       }
     }
     op.taps.push_back(std::move(copy));
