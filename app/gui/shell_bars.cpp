@@ -15,6 +15,7 @@
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
 #include "engine/family/models.h"
+#include "engine/io/resting_memory.h"
 #include "kernels/cpu/cpu_lane.h"
 
 namespace attnscope::gui {
@@ -264,6 +265,10 @@ const std::string& Shell::own_figures() {
   own_figures_.clear();
   if (const std::int64_t memory = resident_bytes(); memory > 0) {
     own_figures_ = fmt::format("  ·  memory {}", format_bytes(static_cast<double>(memory)));
+    const std::int64_t in_file = resting_bytes();
+    if (in_file > 0) {
+      own_figures_ += fmt::format(" + {} in a file", format_bytes(static_cast<double>(in_file)));
+    }
   }
   double sum = 0;
   const std::size_t frames = std::min(timed_frames_, frame_times_.size());

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <set>
+#include <span>
 
 #include "app/text/format.h"
 #include "app/views/block_tables_view.h"
@@ -29,7 +30,7 @@ std::string list_of(const std::vector<std::int32_t>& blocks) {
   return text;
 }
 
-double mean_over_heads(const AttentionCopy& a, const std::vector<float>& values, std::int64_t kept,
+double mean_over_heads(const AttentionCopy& a, std::span<const float> values, std::int64_t kept,
                        std::int64_t column, int head) {
   const std::int64_t columns = a.window + a.extra;
   const auto at = [&](std::int64_t h) {

@@ -63,6 +63,7 @@ Result<void> warm_up(Session& session, const std::string& file, const std::strin
       // Keeping it is a service: without it the next start is slower and nothing else.
       if (plugin_faults().empty() && save_session(session, file, key))
         prune(std::filesystem::path(file).parent_path());
+      session.rest_old_rows();  // they have been read
     }
     if (!*ran) return {};  // finished or cancelled before
   }
@@ -103,12 +104,15 @@ void Workbench::Impl::start(const RunSetup& setup, bool warm) {
   auto resumed = std::make_shared<bool>(false);
   WorkerOptions worker_options;
   session_options.rewind_bytes = options.rewind_budget_mb << 20;
+  session_options.rest_old_rows = true;
   worker_options.trace.budget_bytes = options.trace_budget_mb << 20;
   worker_options.trace.max_events = options.kept_events;
+  worker_options.trace.rest = true;
   worker_options.on_change = options.on_change;
   const auto factory = [=, this, scenario = setup.scenario]() {
     auto session = Session::create(scenario, registry, session_options);
     if (session && !file.empty()) *resumed = static_cast<bool>(load_session(**session, file, key));
+    if (session && *resumed) (*session)->rest_old_rows();
     return session;
   };
   worker = std::make_unique<SessionWorker>(factory, worker_options);

@@ -20,8 +20,8 @@ class Check {
   void that(bool holds, const char* what) {
     if (!holds && wrong_.empty()) wrong_ = what;
   }
-  template <class T>
-  void size(const std::vector<T>& list, std::int64_t expected, const char* name) {
+  template <class T, class A>
+  void size(const std::vector<T, A>& list, std::int64_t expected, const char* name) {
     if (wrong_.empty() && static_cast<std::int64_t>(list.size()) != expected) {
       wrong_ = fmt::format("{} has {} elements, expected {}", name, list.size(), expected);
     }

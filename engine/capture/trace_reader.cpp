@@ -39,8 +39,8 @@ class PayloadReader {
     return entry;
   }
 
-  template <class T>
-  void array(const std::string& name, std::vector<T>& out) {
+  template <class T, class A>
+  void array(const std::string& name, std::vector<T, A>& out) {
     const TensorEntry* entry = find(name);
     if (entry == nullptr) return;
     if (entry->type != element_of(kDtypeOf<T>)) {

@@ -14,8 +14,8 @@ class Payload {
  public:
   explicit Payload(TensorWriter& writer) : writer_(writer) {}
 
-  template <class T>
-  void array(const std::string& name, const std::vector<T>& values) {
+  template <class T, class A>
+  void array(const std::string& name, const std::vector<T, A>& values) {
     writer_.add(name, element_of(kDtypeOf<T>), {to_count(values.size())}, values);
   }
   // stats: of the value, where they are known.

@@ -227,6 +227,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   const bool on_device = std::ranges::any_of(
       options.lanes, [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (options.witness && !on_device) s->verifier_->watch_memory();
+  if (options.rest_old_rows && !registry.references_beside()) s->verifier_->rest_old_rows();
   if (auto ok = s->make_ranks(scenario, options); !ok) return ok.error();
   if (parts.weights_read && options.references != References::kNone) {
     auto differing = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,

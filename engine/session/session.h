@@ -59,6 +59,9 @@ struct SessionOptions {
   // Nobody looks at results, or at what references gave, between two ops: those that compute
   // elsewhere than on the host may still be at an op while the next one runs.
   bool references_lag = false;
+  // What references remember of rows that no token sees any more lies in a file (RestingMemory).
+  // Not where references compute on a GPU, which may have the memory pinned.
+  bool rest_old_rows = false;
   // What lane "cuda" computes on; null = the GPU, opened when a step first wants it.
   std::shared_ptr<ComputeDevice> device;
 };
@@ -154,6 +157,8 @@ class Session {
   const std::vector<std::string>& replay_faults() const { return replay_faults_; }
 
   RewindUse rewind_use() const;
+  // Between two steps, of a session with that option: somebody has read or written old rows.
+  void rest_old_rows();
   void set_rewind_budget(std::int64_t bytes);
   // As SessionOptions::op_times, from the next step on.
   void measure_ops(bool on) { op_times_ = on; }

@@ -92,6 +92,8 @@ ReplayWatch::State Session::replay_state() const {
   return ReplayWatch::state_of(*serving_, tables_, ropes, parts_.layout, *slab_, swapped_);
 }
 
+void Session::rest_old_rows() { verifier_->rest_again(*serving_); }
+
 void Session::check_restored() {
   verifier_->went_back();
   token_watch_->went_back(serving_->requests());

@@ -1,11 +1,15 @@
 #include "engine/session/trace_recorder.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <new>
 #include <optional>
+#include <set>
 
 #include "engine/session/coverage.h"
 #include "engine/session/place.h"
+#include "engine/session/resting_trace.h"
 #include "engine/session/session.h"
 #include "engine/session/snapshot.h"
 #include "engine/session/step/attention_copy.h"
@@ -22,6 +26,8 @@ namespace {
 constexpr std::int64_t kStepBytes = std::int64_t{24} << 20;
 constexpr std::int64_t kFewestRows = 8;
 constexpr int kAlwaysKept = 2;  // newest steps
+constexpr std::int64_t kFreedAtOnce = std::int64_t{16} << 20;
+constexpr int kAwake = 3;  // newest steps, whose tensors do not rest
 
 std::int64_t copy_bytes(const OpTrace& op) {
   std::size_t bytes = 0;
@@ -138,6 +144,7 @@ struct TraceRecorder::State {
   void finish(const Session& session);
   void add_witnessed(const StepRecord& record);
   void stash();
+  void rest_old();
   void evict();
   void keep_summary(StepSummary summary);
   void add_event(std::int64_t step, Event event);
@@ -163,6 +170,9 @@ struct TraceRecorder::State {
 
   TraceOptions options;
   std::map<std::int64_t, std::shared_ptr<const StepTrace>> traces;
+  std::set<std::int64_t> awake;  // of traces
+  std::int64_t freed = 0;        // bytes of traces that rest, since memory was given back
+  std::shared_ptr<RestingFile> resting_file = std::make_shared<RestingFile>();
   std::map<std::int64_t, std::shared_ptr<const StepSummary>> summaries;
   std::map<std::int64_t, std::vector<Event>> pending;  // of steps without a summary yet
   std::optional<Step> current;
@@ -387,8 +397,26 @@ void TraceRecorder::State::stash() {
     if (slot) kept_bytes -= slot->bytes;
     slot = std::make_shared<const StepTrace>(std::move(current->trace));
     kept_bytes += slot->bytes;
+    awake.insert(slot->step);
   }
   current.reset();
+  if (options.rest) rest_old();
+}
+
+void TraceRecorder::State::rest_old() {
+  while (std::ssize(awake) > kAwake) {
+    const auto found = traces.find(*awake.begin());
+    awake.erase(awake.begin());
+    if (found == traces.end()) continue;
+    auto trace = resting(*found->second, resting_file);
+    if (trace == nullptr) continue;
+    freed += trace->bytes;
+    found->second = std::move(trace);
+  }
+  // The allocator keeps what lay between other things unless it is asked.
+  if (freed < kFreedAtOnce) return;
+  freed = 0;
+  ::malloc_trim(0);
 }
 
 void TraceRecorder::State::evict() {

@@ -30,6 +30,8 @@ struct TraceOptions {
   // Block events that summaries keep, of whole steps, however long ago their tensors went; those of
   // the newest step always stay.
   std::int64_t max_events = kKeptCacheEvents;
+  // Large tensors of all but the newest steps lie in a file (RestingMemory). They count as before.
+  bool rest = false;
 };
 
 struct StepRecord;

@@ -38,9 +38,9 @@ class TensorWriter {
   // Memory must stay until write(). `bytes` must be what type and shape take.
   void add(std::string name, ElementType type, std::vector<std::int64_t> shape, const void* data,
            std::size_t bytes);
-  template <class T>
+  template <class T, class A>
   void add(std::string name, ElementType type, std::vector<std::int64_t> shape,
-           const std::vector<T>& values) {
+           const std::vector<T, A>& values) {
     add(std::move(name), type, std::move(shape), values.data(), values.size() * sizeof(T));
   }
   // The bytes become the writer's.

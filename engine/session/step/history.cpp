@@ -8,21 +8,51 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
+namespace {
+
+constexpr std::size_t kAligned = 64;           // bytes: a line of the processor's cache
+constexpr std::int64_t kWorthIt = 256 * 1024;  // bytes; what is less waits for more
+
+}  // namespace
 
 int row_ratio(const CacheSpec& spec) { return spec.tokens_per_row; }
 
 History::History(const CacheLayout& layout, const AddressSpace& space, bool exact)
-    : layout_(layout) {
+    : layout_(layout), space_(space) {
+  std::size_t bytes = 0;
+  std::vector<std::size_t> offsets;
   for (const CacheSpec& spec : layout.specs) {
     const std::int64_t rows = space.rows(row_ratio(spec));
     const bool values = exact || as_row_is_values(spec.record) != 0;
     const std::int32_t dtype = exact ? AS_F64 : values ? AS_F32 : AS_U8;
     const std::int64_t columns = values ? spec.width : spec.row_bytes();
-    const auto bytes = static_cast<std::size_t>(rows * columns * as_dtype_size(dtype));
-    // Not initialised: pages of rows never written are never touched.
-    memory_.emplace_back(new std::uint8_t[bytes]);
-    caches_.push_back(
-        spec.cache(make_tensor(memory_.back().get(), dtype, {rows, columns}), AS_LOGICAL));
+    caches_.push_back(spec.cache(make_tensor(nullptr, dtype, {rows, columns}), AS_LOGICAL));
+    offsets.push_back(bytes);
+    const auto taken = static_cast<std::size_t>(rows * columns * as_dtype_size(dtype));
+    bytes += (taken + kAligned - 1) / kAligned * kAligned;
+  }
+  // Pages of rows never written are never touched.
+  memory_ = std::make_unique<RestingMemory>(bytes);
+  for (std::size_t i = 0; i < caches_.size(); ++i) {
+    caches_[i].data.data = memory_->data() + offsets[i];
+  }
+}
+
+void History::rest_before(std::int32_t request, std::int64_t position) {
+  for (std::size_t i = 0; i < layout_.specs.size(); ++i) {
+    const CacheSpec& spec = layout_.specs[i];
+    const GroupSpec& group = layout_.groups[static_cast<std::size_t>(spec.group)];
+    if (group.window == 0) continue;
+    const std::int64_t end = group.first_seen(position) / row_ratio(spec);
+    std::int64_t& begin = rested_[{request, i}];
+    begin = std::min(begin, end);  // the request has been taken back
+    const as_tensor& rows = caches_[i].data;
+    const std::int64_t row = rows.shape[1] * as_dtype_size(rows.dtype);
+    if ((end - begin) * row < kWorthIt) continue;
+    const std::int64_t first = space_.base(request, row_ratio(spec));
+    const auto at = static_cast<std::size_t>(static_cast<std::uint8_t*>(rows.data) -
+                                             memory_->data() + (first + begin) * row);
+    if (memory_->rest(at, at + static_cast<std::size_t>((end - begin) * row))) begin = end;
   }
 }
 

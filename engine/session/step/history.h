@@ -4,10 +4,14 @@
 //   History  the free-running references' own rows (ref.sim: records; ref.exact: float64 values)
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "engine/io/resting_memory.h"
 #include "engine/metadata/logical.h"
 #include "engine/session/step/cache_source.h"
 
@@ -24,11 +28,19 @@ class History {
   as_cache cache(const CacheSpec& spec) const;
   // Makes row `to` equal to row `from`.
   void copy_row(const CacheSpec& spec, std::int64_t from, std::int64_t to);
+  // Rows of a request that its tokens from `position` on do not see rest in a file until somebody
+  // wants them. Nobody may write meanwhile.
+  void rest_before(std::int32_t request, std::int64_t position);
+  // Those that did may be in memory again.
+  void touched() { rested_.clear(); }
 
  private:
   const CacheLayout& layout_;
+  const AddressSpace& space_;
   std::vector<as_cache> caches_;  // by spec
-  std::vector<std::unique_ptr<std::uint8_t[]>> memory_;
+  std::unique_ptr<RestingMemory> memory_;
+  std::map<std::pair<std::int32_t, std::size_t>, std::int64_t>
+      rested_;  // rows, by request and spec
 };
 
 // Which row every slot of a block was last written for, and in which step: what a rewind point
@@ -52,6 +64,11 @@ class Shadow {
          std::int64_t first_block = 1);
 
   as_cache cache(const CacheSpec& spec) const { return rows_.cache(spec); }
+  // History::rest_before().
+  void rest_before(std::int32_t request, std::int64_t position) {
+    rows_.rest_before(request, position);
+  }
+  void touched() { rows_.touched(); }
   // Copies the row in `slot` of the paged cache to logical row `row`.
   void record(const CacheSpec& spec, const as_cache& paged, std::int64_t slot, std::int64_t row,
               std::int64_t step);

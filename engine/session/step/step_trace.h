@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,6 +50,7 @@ struct TapCopy {
   bool output = false;
   as_tensor value{};      // points into value_bytes, or into what owner holds
   as_tensor reference{};  // ref.sim's forced value, F64 or the tap's dtype; absent = not compared
+  // The reference has none of its own where they are those of the value.
   std::vector<std::uint8_t> value_bytes, reference_bytes;
   std::optional<TapStats> stats;  // instead of a value: kind and shape alone are in `value` then
   // Keeps alive what value points to where that is not value_bytes: the weights, or an earlier op
@@ -73,10 +75,10 @@ struct RowsCopy {
 
 // Rows that the kept tokens of an op read from a cache, whoever wrote them and when.
 struct RowsRead {
-  std::vector<std::int64_t> slots;  // ascending, each once
-  std::vector<std::int32_t> steps;  // that wrote each one; -1 = nobody did
-  std::int64_t row_bytes = 0;       // of one record, payload and scales
-  std::vector<std::uint8_t> bytes;  // [slots, row_bytes] as they were read
+  std::vector<std::int64_t> slots;       // ascending, each once
+  std::vector<std::int32_t> steps;       // that wrote each one; -1 = nobody did
+  std::int64_t row_bytes = 0;            // of one record, payload and scales
+  std::pmr::vector<std::uint8_t> bytes;  // [slots, row_bytes] as they were read
 
   // Index of a slot; -1 when nobody read it.
   std::int64_t find(std::int64_t slot) const;
@@ -93,8 +95,8 @@ struct AttentionCopy {
   std::vector<std::int64_t> slots;       // [kept, window + extra]
   std::vector<std::int32_t> window_len;  // [kept]
   std::vector<std::int32_t> extra_len;   // [kept]
-  std::vector<float> logits;             // [kept, heads, window + extra]
-  std::vector<float> weights;            // [kept, heads, window + extra]
+  std::pmr::vector<float> logits;        // [kept, heads, window + extra]
+  std::pmr::vector<float> weights;       // [kept, heads, window + extra]
   std::vector<float> sink_mass;          // [kept, heads]
   std::vector<float> sinks;              // [heads] the layer's sink logits
   RowsRead window_rows, extra_rows;      // empty in a capture

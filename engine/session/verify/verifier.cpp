@@ -137,8 +137,25 @@ void Verifier::check_given(int layer, const OpParams& params) {
   }
 }
 
+// Between two steps nobody writes to them.
+void Verifier::rest_rows(const Serving& serving) {
+  for (const Request& request : serving.requests()) {
+    const std::int64_t seen_from = is_over(request.state) ? request.max_len() : request.computed;
+    shadow_.rest_before(request.id, seen_from);
+    for (History* history : free_histories()) history->rest_before(request.id, seen_from);
+  }
+}
+
+void Verifier::rest_again(const Serving& serving) {
+  if (!rests_) return;
+  shadow_.touched();
+  for (History* history : free_histories()) history->touched();
+  rest_rows(serving);
+}
+
 void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   step_ = &step;
+  if (rests_) rest_rows(serving);
   if (weights_) look_at_embedding();
   if (references_ != References::kNone) {
     for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));

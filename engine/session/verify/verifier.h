@@ -48,6 +48,11 @@ class Verifier {
            std::int64_t num_blocks, std::int64_t first_block = 1, bool lags = false);
   ~Verifier();
 
+  // From now on, rows that the tokens of a step no longer see rest in a file
+  // (History::rest_before).
+  void rest_old_rows() { rests_ = true; }
+  // Between two steps: those that did may have been touched since.
+  void rest_again(const Serving& serving);
   // At the start of a step; then once its tokens are planned (step must outlive the step).
   void begin_step(std::int64_t step_number);
   void begin_tokens(const StepMetadata& step, const Serving& serving);
@@ -143,6 +148,7 @@ class Verifier {
   struct FreeRun;  // one free-running reference
 
   std::vector<History*> free_histories() const;
+  void rest_rows(const Serving& serving);
   OpContext free_context() const;
 
   TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
@@ -228,6 +234,7 @@ class Verifier {
   std::map<const CacheSpec*, std::set<std::int64_t>> bad_slots_;  // known to hold other bytes
   std::vector<TapResult> loaded_, pending_;
   bool in_step_ = false;
+  bool rests_ = false;
   std::set<const void*> tables_checked_;  // rotary tables, in this step
   std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;
