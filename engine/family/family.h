@@ -109,6 +109,9 @@ struct Family {
   std::vector<StepTensor> (*step_tensors)(const ModelConfig& config, const CacheLayout& layout);
   // The same in logical rows, for the references: LogicalMetadata::own.
   void (*logical_lists)(const StepMetadata& step, const ModelConfig& config, LogicalMetadata& out);
+  // Tensors beside weights that ops of every step are given, the same for as long as the program
+  // runs; nullptr: none.
+  std::vector<as_tensor> (*constants)(const ModelConfig& config) = nullptr;
   // Columns of those lists that grow with the longest request of a step.
   std::int64_t (*list_columns)(std::int64_t longest, const ModelConfig& config);
 };

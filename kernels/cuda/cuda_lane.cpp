@@ -36,29 +36,6 @@ bool aligned(const as_compress_insert_params& p, cpu::Check& check) {
 bool aligned(const as_indexer_logits_params& p, cpu::Check& check) {
   return check_alignment("cache", p.cache, check);
 }
-bool refuse_bias(cpu::Check& check) {
-  return check.fail(
-      "attention with a position_bias, and over the source of an encoder-decoder beside its target "
-      "(first_rows, token_to_req), is not computed on the GPU; use lane cpu for this op");
-}
-// Whether the lane computes what is asked.
-bool refuse_mask(cpu::Check& check) {
-  return check.fail(
-      "mask_code and score_code are not computed on the GPU; use lane cpu, or causal, windows, "
-      "soft_cap and alibi_slopes");
-}
-bool computed(const as_varlen_attention_params& p, cpu::Check& check) {
-  if (p.position_bias.rank != 0 || p.token_to_req.rank != 0) return refuse_bias(check);
-  return (p.mask_code.rank == 0 && p.score_code.rank == 0) || refuse_mask(check);
-}
-bool computed(const as_paged_attention_params& p, cpu::Check& check) {
-  if (p.mask_code.rank != 0 || p.score_code.rank != 0) return refuse_mask(check);
-  return (p.position_bias.rank == 0 && p.first_rows.rank == 0) || refuse_bias(check);
-}
-template <class Params>
-bool computed(const Params&, cpu::Check&) {
-  return true;
-}
 template <class Params>
 bool aligned(const Params&, cpu::Check&) {
   return true;
@@ -75,8 +52,7 @@ std::int32_t entry(const void* params, const as_call* call, as_error* error) {
     return run_entry<Params>(
         info.name, {info.taps, info.num_taps}, *static_cast<const Params*>(params), kBody, call,
         check, error, [&](const Params& as_host, bool on_host) {
-          return computed(as_host, check) && check_params(as_host, on_host, check) &&
-                 (on_host || aligned(as_host, check));
+          return check_params(as_host, on_host, check) && (on_host || aligned(as_host, check));
         });
   } catch (const std::bad_alloc&) {
     return refuse(error, info.name,

@@ -1,13 +1,15 @@
 // paged_attention: which kernel takes it, the merge of its parts, and the kernel for heads and
-// caches that tensor cores do not take: a warp a query head of a token on fp32 units, the heads of
-// a KV head side by side in a block so that they find its rows in the L1 cache. 32 rows at a time:
-// a lane scores a row, then each lane weighs its dims of their values.
+// caches that tensor cores do not take, and for masks, score functions and biases by distance: a
+// warp a query head of a token on fp32 units, the heads of a KV head side by side in a block so
+// that they find its rows in the L1 cache. 32 rows at a time: a lane scores a row, then each lane
+// weighs its dims of their values.
 #include <cuda_fp16.h>
 
 #include <algorithm>
 
 #include "kernels/cuda/early.cuh"
 #include "kernels/cuda/kv_codes.cuh"
+#include "kernels/cuda/mask_code.cuh"
 #include "kernels/cuda/paged_rows.cuh"
 
 namespace attnscope::cuda {
@@ -61,6 +63,12 @@ __device__ __forceinline__ float dot(const float* q, const std::uint16_t* k, I64
   return sum;
 }
 
+// Whether a head has met a row: all that its token sees, or some that the mask shows.
+__device__ __forceinline__ bool met_any(const as_paged_attention_params& p, const Seen& seen,
+                                        float sum) {
+  return seen.first < seen.end && !(present(p.mask_code) && sum == 0.0f);
+}
+
 // The result of a head over all its rows, or an empty one.
 __device__ __forceinline__ void put_result(const as_paged_attention_params& p, I64 t, I64 h,
                                            bool any, float best, float sum, const float* values,
@@ -74,9 +82,9 @@ __device__ __forceinline__ void put_result(const as_paged_attention_params& p, I
   if (threadIdx.x == 0) *at<float>(p.lse, t, h) = any ? lse_of(best, sum) : minus_infinity();
 }
 
-// kPart: values of a lane. kCoded: a cache at least has rows of codes. Grid: tokens, KV heads times
-// blocks of their heads, splits.
-template <int kPart, bool vectors, bool kCoded>
+// kPart: values of a lane. kCoded: a cache may have rows of codes. kAsked: a mask, a score function
+// or a bias by distance may be there. Grid: tokens, KV heads times blocks of their heads, splits.
+template <int kPart, bool vectors, bool kCoded, bool kAsked>
 __global__ void __launch_bounds__(32 * kHeads)
     paged_attention_kernel(as_paged_attention_params p, Numbers n, I64 head_blocks,
                            float* partial) {
@@ -92,7 +100,6 @@ __global__ void __launch_bounds__(32 * kHeads)
 
   const I64 request = *at<std::int32_t>(p.token_to_req, t);
   const Seen all = seen_by(p, t, request);
-  const bool any = all.first < all.end;
   const Seen mine_of = n.splits > 1 ? part_of(all, n.splits, blockIdx.z) : all;
   const I64 first = mine_of.first, end = mine_of.end, position = all.position;
 
@@ -104,7 +111,11 @@ __global__ void __launch_bounds__(32 * kHeads)
   const float slope = present(p.alibi_slopes) ? *at<float>(p.alibi_slopes, h) : 0.0f;
   for (I64 tile = first; tile < end; tile += 32) {
     const I64 row = tile + threadIdx.x;
-    const bool mine = row < end;
+    const MaskPlace place{position, row, h, request};
+    bool mine = row < end;
+    if constexpr (kAsked) {
+      if (mine && present(p.mask_code)) mine = mask_shows(p.mask_code, place);
+    }
     float score = minus_infinity();
     if (mine) {
       const bool coded = kCoded && n.k_codes.code != AS_CODE_NONE;
@@ -114,7 +125,10 @@ __global__ void __launch_bounds__(32 * kHeads)
       if (cap > 0.0f) score = cap * tanhf(score / cap);
       if (slope != 0.0f)
         score -= slope * static_cast<float>(position > row ? position - row : row - position);
+      if constexpr (kAsked) score = asked_score(p, place, score);
     }
+    // What a mask hides may hold NaN.
+    const unsigned shown = kAsked ? __ballot_sync(kAllLanes, mine) : kAllLanes;
     const float larger = fmaxf(best, warp_max(score));
     const float shift = larger == minus_infinity() ? 0.0f : larger;
     const float weight = mine ? expf(score - shift) : 0.0f;
@@ -126,6 +140,7 @@ __global__ void __launch_bounds__(32 * kHeads)
     const int rows = static_cast<int>(min(I64{32}, end - tile));
     for (int r = 0; r < rows; ++r) {
       const float w = __shfl_sync(kAllLanes, weight, r);
+      if (kAsked && (shown >> r & 1) == 0) continue;
       if (kCoded && n.v_codes.code != AS_CODE_NONE) {
         const I64 slot = slot_of(p, n, request, tile + r);
         const cpu::HeadScale s = read_scale(n.v_codes, slot, g);
@@ -146,7 +161,9 @@ __global__ void __launch_bounds__(32 * kHeads)
       }
     }
   }
-  if (n.splits == 1) return put_result(p, t, h, any, best, sum, values, kPart);
+  if (n.splits == 1) {
+    return put_result(p, t, h, met_any(p, all, sum), best, sum, values, kPart);
+  }
   float* to = part_at(p, n, partial, t, h, blockIdx.z);
   if (threadIdx.x == 0) {
     to[0] = best;
@@ -210,8 +227,7 @@ __global__ void __launch_bounds__(32 * kHeads)
   sum = warp_sum(sum);
   const I64 t = item / heads;
   const Seen seen = seen_by(p, t, *at<std::int32_t>(p.token_to_req, t));
-  const bool any = seen.first < seen.end;
-  put_result(p, t, item % heads, any, best, sum, values, kPart);
+  put_result(p, t, item % heads, met_any(p, seen, sum), best, sum, values, kPart);
 }
 
 bool codes_on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
@@ -232,6 +248,7 @@ bool codes_on_tensor_cores(const as_paged_attention_params& p, const Numbers& n)
 }
 
 bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
+  if (asks_each_score(p)) return false;
   if (n.k_codes.code != AS_CODE_NONE || n.v_codes.code != AS_CODE_NONE) {
     return codes_on_tensor_cores(p, n);
   }
@@ -299,9 +316,10 @@ int attend(const as_paged_attention_params& p, const Numbers& n, const Launch& l
   const I64 apart = n.k.page | n.k.row | n.k.head | p.q.shape[2];
   const bool vectors = reinterpret_cast<std::uintptr_t>(n.k.base) % 16 == 0 && apart % 8 == 0;
   const bool coded = n.k_codes.code != AS_CODE_NONE || n.v_codes.code != AS_CODE_NONE;
-  const auto kernel = coded     ? paged_attention_kernel<kPart, false, true>
-                      : vectors ? paged_attention_kernel<kPart, true, false>
-                                : paged_attention_kernel<kPart, false, false>;
+  const auto kernel = asks_each_score(p) ? paged_attention_kernel<kPart, false, true, true>
+                      : coded            ? paged_attention_kernel<kPart, false, true, false>
+                      : vectors          ? paged_attention_kernel<kPart, true, false, false>
+                                         : paged_attention_kernel<kPart, false, false, false>;
   kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, head_blocks,
                                                reinterpret_cast<float*>(launch.workspace));
   return static_cast<int>(cudaGetLastError());

@@ -66,6 +66,7 @@ __device__ __forceinline__ Seen seen_by(const as_paged_attention_params& p, I64 
   if (p.causal != 0) s.end = min(s.end, s.position + 1);
   if (p.window > 0) s.first = max(I64{0}, s.position - p.window + 1);
   if (p.chunk > 0) s.first = max(s.first, s.position / p.chunk * p.chunk);
+  if (present(p.first_rows)) s.first = max(s.first, I64{*at<std::int32_t>(p.first_rows, request)});
   return s;
 }
 

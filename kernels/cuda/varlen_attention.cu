@@ -1,10 +1,12 @@
-// varlen_attention: on Hopper by tiles (varlen_tiles.cu); for all else, and where results are to be
-// exact, on fp32 units: a warp a query head of a token, the heads of a KV head side by side in a
-// block so that they find its rows in the L1 cache. 32 keys at a time: a lane scores one, then each
-// lane weighs its dims of their values.
+// varlen_attention: on Hopper by tiles (varlen_tiles.cu); for all else, where results are to be
+// exact, and for masks, score functions, biases by distance and padding, on fp32 units: a warp a
+// query head of a token, the heads of a KV head side by side in a block so that they find its rows
+// in the L1 cache. 32 keys at a time: a lane scores one, then each lane weighs its dims of their
+// values.
 #include <algorithm>
 
 #include "kernels/cuda/codec.cuh"
+#include "kernels/cuda/mask_code.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/varlen_tiles.h"
@@ -21,7 +23,7 @@ __device__ __forceinline__ float varlen_nothing() { return __uint_as_float(0xff8
 
 // Rows of a sequence as the kernel needs them.
 struct VarlenRows {
-  I64 query, queries, key, keys;
+  I64 number, query, queries, key, keys;
 };
 
 // The sequence of a token: the last one that begins at or before it and has it. None has a token
@@ -38,11 +40,34 @@ __device__ __forceinline__ bool find_sequence(const Varlen& p, I64 t, VarlenRows
     }
   }
   const as_tensor& keys = present(p.cu_seqlens_k) ? p.cu_seqlens_k : p.cu_seqlens;
+  s.number = low;
   s.query = *at<std::int32_t>(p.cu_seqlens, low);
   s.queries = *at<std::int32_t>(p.cu_seqlens, low + 1) - s.query;
   s.key = *at<std::int32_t>(keys, low);
   s.keys = *at<std::int32_t>(keys, low + 1) - s.key;
-  return true;
+  if (!present(p.token_to_req)) return true;
+  // The first token that is of no request, 32 at a time.
+  I64 used = 0;
+  for (; used < s.queries; used += 32) {
+    const I64 mine = used + threadIdx.x;
+    const bool there = mine < s.queries && *at<std::int32_t>(p.token_to_req, s.query + mine) >= 0;
+    const unsigned missing = __ballot_sync(kAllLanes, !there);
+    if (missing == 0) continue;
+    used += __ffs(static_cast<int>(missing)) - 1;
+    break;
+  }
+  s.queries = s.keys = used;
+  return t < s.query + used;
+}
+
+// What the block mask says of 32 keys of a query's tile.
+__device__ __forceinline__ int tile_state(const Varlen& p, const VarlenRows& s, I64 t, I64 h,
+                                          I64 key) {
+  if (!present(p.mask_code)) return AS_TILE_FULL;
+  if (!present(p.tiles)) return AS_TILE_PARTIAL;
+  const auto* row = at<std::uint8_t>(p.tiles, s.number, p.tiles.shape[1] > 1 ? h : 0,
+                                     (t - s.query) / AS_MASK_QUERIES);
+  return row[key / AS_MASK_KEYS * p.tiles.stride[3]];
 }
 
 template <bool vectors>
@@ -65,8 +90,9 @@ __device__ __forceinline__ float varlen_dot(const float* q, const std::uint16_t*
   return sum;
 }
 
-// kPart: values of a lane. Grid: tokens, KV heads times blocks of their heads.
-template <int kPart, bool vectors>
+// kPart: values of a lane. kAsked: a mask, a score function or a bias by distance may be there.
+// Grid: tokens, KV heads times blocks of their heads.
+template <int kPart, bool vectors, bool kAsked>
 __global__ void __launch_bounds__(32 * kVarlenHeads)
     varlen_attention_kernel(Varlen p, I64 group, I64 head_blocks) {
   __shared__ float queries[kVarlenHeads][32 * kPart];
@@ -90,16 +116,27 @@ __global__ void __launch_bounds__(32 * kVarlenHeads)
     if (p.window_right >= 0) end = min(end, place + p.window_right + 1);
     if (p.window_left >= 0) first = max(I64{0}, place - p.window_left);
   }
-  const bool any = first < end;
+  bool any = !kAsked && first < end;
   const float slope = present(p.alibi_slopes) ? *at<float>(p.alibi_slopes, h) : 0.0f;
   const auto scale = static_cast<float>(p.scale), cap = static_cast<float>(p.soft_cap);
   float best = varlen_nothing(), sum = 0.0f;
   float values[kPart];
 #pragma unroll
   for (int i = 0; i < kPart; ++i) values[i] = 0.0f;
-  for (I64 tile = first; tile < end; tile += 32) {
+  // Under a block mask no 32 keys are of two tiles.
+  for (I64 tile = kAsked ? first / 32 * 32 : first; tile < end; tile += 32) {
     const I64 key = tile + threadIdx.x;
-    const bool mine = key < end;
+    const MaskPlace at_key{place, key, h, s.number};
+    bool mine = key >= first && key < end;
+    unsigned shown = kAllLanes;
+    if constexpr (kAsked) {
+      const int state = tile_state(p, s, t, h, tile);
+      if (state == AS_TILE_EMPTY) continue;
+      if (mine && state == AS_TILE_PARTIAL) mine = mask_shows(p.mask_code, at_key);
+      // What a mask hides may hold NaN.
+      shown = __ballot_sync(kAllLanes, mine);
+      any = any || shown != 0;
+    }
     float score = varlen_nothing();
     if (mine) {
       score = varlen_dot<vectors>(q, at<std::uint16_t>(p.k, s.key + key, g), size) * scale;
@@ -107,6 +144,7 @@ __global__ void __launch_bounds__(32 * kVarlenHeads)
       if (slope != 0.0f) {
         score -= slope * static_cast<float>(place > key ? place - key : key - place);
       }
+      if constexpr (kAsked) score = asked_score(p, at_key, score);
     }
     const float larger = fmaxf(best, warp_max(score));
     const float shift = larger == varlen_nothing() ? 0.0f : larger;
@@ -119,6 +157,7 @@ __global__ void __launch_bounds__(32 * kVarlenHeads)
     const int rows = static_cast<int>(min(I64{32}, end - tile));
     for (int r = 0; r < rows; ++r) {
       const float w = __shfl_sync(kAllLanes, weight, r);
+      if (kAsked && (shown >> r & 1) == 0) continue;
       const auto* v = at<std::uint16_t>(p.v, s.key + tile + r, g);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
@@ -146,8 +185,9 @@ int attend(const Varlen& p, const Launch& launch) {
   const dim3 block(32, static_cast<unsigned>(std::min(group, kVarlenHeads)));
   const I64 apart = p.k.stride[0] | p.k.stride[1] | p.q.shape[2];
   const bool vectors = reinterpret_cast<std::uintptr_t>(p.k.data) % 16 == 0 && apart % 8 == 0;
-  const auto kernel =
-      vectors ? varlen_attention_kernel<kPart, true> : varlen_attention_kernel<kPart, false>;
+  const auto kernel = asks_each_score(p) ? varlen_attention_kernel<kPart, false, true>
+                      : vectors          ? varlen_attention_kernel<kPart, true, false>
+                                         : varlen_attention_kernel<kPart, false, false>;
   kernel<<<grid, block, 0, static_cast<cudaStream_t>(launch.stream)>>>(p, group, head_blocks);
   return static_cast<int>(cudaGetLastError());
 }
@@ -156,7 +196,8 @@ int attend(const Varlen& p, const Launch& launch) {
 
 int varlen_attention(const as_varlen_attention_params& p, const Launch& launch) {
   if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return 0;
-  if (varlen::takes(p, launch.gpu)) return varlen::attend_tiles(p, launch);
+  const bool plain = !asks_each_score(p) && p.token_to_req.data == nullptr;
+  if (plain && varlen::takes(p, launch.gpu)) return varlen::attend_tiles(p, launch);
   const I64 largest = std::max(p.q.shape[2], p.o.shape[2]);
   if (largest <= 64) return attend<2>(p, launch);
   if (largest <= 128) return attend<4>(p, launch);

@@ -210,7 +210,7 @@ case $suite in
     }
     # Every op alone on the GPU beside the CPU lane, then whole lanes.
     names=(default flash pro flash-sim mixed pro-sim rank0 rank1 tiny-v3 tiny-v3.2 mtp tiny-alibi
-      tiny-mistral tiny-gptoss tiny-bert tiny-vit tiny-kvshare)
+      tiny-mistral tiny-gptoss tiny-bert tiny-vit tiny-kvshare tiny-mask tiny-t5)
     while read -r op; do names+=("op:$op"); done < <("$build/app/attnscope" ops --json |
       python3 -c 'import json, sys
 for op in json.load(sys.stdin)["ops"]:

@@ -2,6 +2,7 @@
 // beside ref.sim; tokens of the CPU lane.
 #include <algorithm>
 
+#include "engine/config/scenario.h"
 #include "engine/session/session.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "tests/gpu/support.h"
@@ -13,7 +14,8 @@ namespace {
 std::unique_ptr<Session> make(std::vector<std::string> lanes,
                               References references = References::kNone,
                               const DraftOptions& drafts = {}, const TensorParallel& parallel = {},
-                              bool serial = false, const char* profile = "vllm") {
+                              bool serial = false, const char* profile = "vllm",
+                              const char* named = nullptr) {
   LaneRegistry registry;
   registry.add(*cpu::lane());
   registry.add(*cuda::lane());
@@ -25,6 +27,7 @@ std::unique_ptr<Session> make(std::vector<std::string> lanes,
   options.serial = serial;
   options.tolerance_file = ATTNSCOPE_SOURCE_DIR "/assets/tolerances.json";
   Scenario scenario = small_scenario(150, 40);
+  if (named != nullptr) scenario = *load_scenario(named);
   scenario.serving.drafts = drafts;
   if (drafts.by_model) {
     EXPECT_TRUE(add_draft_layer(scenario.model));
@@ -105,6 +108,36 @@ TEST(GpuSession, EveryTapIsRightBesideRefSim) {
       }
     }
     EXPECT_FALSE(session->device_error());
+  }
+}
+
+// Masks and score functions, biases by distance and rows of two sides: recorded steps and single
+// ops give the same bytes, and the tokens are those of the CPU lane.
+TEST(GpuSession, MasksAndTwoSidesGiveTheTokensOfTheCpu) {
+  for (const char* named : {"tiny-mask", "tiny-t5"}) {
+    SCOPED_TRACE(named);
+    const auto of = [&](const char* lane, References references) {
+      return make({lane}, references, {}, {}, false, "vllm", named);
+    };
+    auto whole = of("cuda", References::kNone), by_op = of("cuda", References::kNone);
+    auto judged = of("cuda", References::kSim), host = of("cpu", References::kNone);
+    std::int64_t recorded = 0;
+    while (!whole->finished()) {
+      for (auto& session : {whole.get(), judged.get(), host.get()}) {
+        const auto ok = session->step();
+        ASSERT_TRUE(ok) << ok.error().text();
+      }
+      while (by_op->cursor().step < whole->cursor().step) ASSERT_TRUE(by_op->op());
+      ASSERT_EQ(by_op->digest(), whole->digest()) << whole->cursor().step;
+      ASSERT_EQ(host->history().back().sampled, whole->history().back().sampled);
+      for (const TapResult& result : judged->history().back().results) {
+        ASSERT_NE(result.verdict, Verdict::kWrong)
+            << result.tap << " of op " << result.op << ": " << result.note;
+      }
+      if (whole->metadata().num_tokens_in_step() == whole->metadata().num_live()) ++recorded;
+    }
+    EXPECT_GT(recorded, 3);
+    EXPECT_FALSE(whole->device_error());
   }
 }
 

@@ -189,7 +189,9 @@ struct PagedCase {
   std::int32_t record_v = 0;          // of values, 0 = as keys
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
-std::vector<PagedCase> coded_cases();  // rows of codes
+std::vector<PagedCase> coded_cases();   // rows of codes
+std::vector<PagedCase> masked_cases();  // a user's masks and score functions
+std::vector<PagedCase> sided_cases();   // rows before what is seen, biases by distance
 
 // Of packed sequences.
 struct VarlenCase {
@@ -210,6 +212,15 @@ struct VarlenCase {
 };
 Report check_varlen(const Lane& lane, const VarlenCase& c);
 std::vector<VarlenCase> varlen_cases();
+
+// Of packed sequences under a user's mask and score function, with and without its block mask.
+struct MaskCase {
+  std::string name, mask, score;
+  std::vector<std::int64_t> queries, keys;
+  std::int32_t causal = 0;
+};
+Report check_masked(const Lane& lane, const MaskCase& c);
+std::vector<MaskCase> mask_cases();
 
 struct RopeKvCase {
   std::string name;
@@ -268,6 +279,7 @@ inline void PrintTo(const AttentionCase& c, std::ostream* out) { *out << c.name;
 inline void PrintTo(const PlanCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const InsertCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const PagedCase& c, std::ostream* out) { *out << c.name; }
+inline void PrintTo(const MaskCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const VarlenCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const RopeKvCase& c, std::ostream* out) { *out << c.name; }
 inline void PrintTo(const CompressCase& c, std::ostream* out) { *out << c.name; }

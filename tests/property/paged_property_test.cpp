@@ -501,53 +501,6 @@ std::vector<RopeKvCase> coded_rows() {
   }
   return cases;
 }
-namespace {
-
-class PagedAttentionProperty : public testing::TestWithParam<PagedCase> {};
-
-TEST_P(PagedAttentionProperty, MatchesBothReferences) {
-  const Report report = check_paged_attention(*cpu::lane(), GetParam());
-  EXPECT_TRUE(report.ok()) << report;
-}
-
-constexpr std::int32_t kHnd = AS_RECORD_BF16 | AS_RECORD_HND;
-constexpr std::int32_t kF16Hnd = AS_RECORD_F16 | AS_RECORD_HND;
-
-const PagedCase kPagedCases[] = {
-    {"no_tokens", {0, 0}, 1, 4, 2},
-    {"first_tokens", {1, 3, 0, 2}, 5, 4, 1, 64, 64, 1},
-    {"block_of_one", {67, 130}, 3, 8, 2, 128, 128, 1},
-    {"block_of_eight", {129, 5}, 4, 8, 8, 64, 64, 8, kHnd},
-    {"block_of_48", {200, 47, 49}, 2, 6, 3, 96, 96, 48},
-    {"odd_block", {150, 31}, 7, 4, 2, 80, 80, 31, AS_RECORD_F16},
-    {"one_head", {300}, 2, 1, 1, 32, 32, 16, kF16Hnd},
-    {"mqa_71", {190, 64}, 2, 71, 1, 64, 64, 16},
-    {"mqa_many_heads", {100}, 1, 130, 1, 32, 32, 16},
-    {"wide_heads", {90, 65}, 3, 4, 2, 256, 256, 16, kHnd},
-    {"values_narrower", {120}, 2, 4, 2, 192, 128, 64},
-    {"odd_sizes", {77, 12}, 3, 6, 2, 40, 72, 5},
-    {"prefill", {97, 64}, 97, 8, 2, 64, 64, 16},
-    {"prefill_of_a_long_request", {300}, 130, 4, 1, 32, 32, 8, kHnd},
-    {"window", {200, 33, 3}, 3, 4, 2, 64, 64, 16, AS_RECORD_BF16, 32},
-    {"window_below_a_block", {150, 40}, 5, 4, 2, 64, 64, 48, AS_RECORD_BF16, 7},
-    {"window_of_one", {66, 2}, 4, 4, 2, 64, 64, 8, AS_RECORD_BF16, 1},
-    {"window_prefill", {180}, 180, 4, 2, 32, 32, 16, AS_RECORD_F16, 50},
-    {"not_causal", {70, 5}, 70, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 0},
-    {"soft_cap", {130, 9}, 4, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 5.0, false, 0, 4.0f},
-    {"soft_cap_wide", {130}, 4, 4, 2, 64, 64, 16, kHnd, 40, 1, 50.0, true},
-    {"sinks", {100, 1}, 3, 8, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, true},
-    {"splits_of_two", {300, 1, 65}, 3, 8, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, true, 2},
-    {"splits_of_seven", {500, 63}, 2, 4, 2, 128, 128, 16, kHnd, 0, 1, 0, false, 7},
-    {"more_splits_than_rows", {5, 2}, 2, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, false, 64},
-    {"splits_before_the_window", {400}, 2, 4, 2, 64, 64, 8, AS_RECORD_BF16, 70, 1, 0, false, 8},
-    {"scores_far_apart", {200}, 2, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, false, 3, 30.0f},
-    {"earlier_scores_vanish", {700}, 2, 4, 2, 64, 64, 16, kHnd, 0, 1, 0, false, 1, 3000.0f},
-    {"long", {9000}, 2, 2, 1, 32, 32, 64},
-};
-INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPagedCases),
-                         name_of<PagedCase>);
-
-// ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
 // Masks and score functions of a user, with what they may stand beside.
 std::vector<PagedCase> masked_cases() {
   std::vector<PagedCase> cases(8, {"", {129, 300, 90}, 3, 8, 2});
@@ -612,6 +565,53 @@ std::vector<PagedCase> sided_cases() {
   return cases;
 }
 
+namespace {
+
+class PagedAttentionProperty : public testing::TestWithParam<PagedCase> {};
+
+TEST_P(PagedAttentionProperty, MatchesBothReferences) {
+  const Report report = check_paged_attention(*cpu::lane(), GetParam());
+  EXPECT_TRUE(report.ok()) << report;
+}
+
+constexpr std::int32_t kHnd = AS_RECORD_BF16 | AS_RECORD_HND;
+constexpr std::int32_t kF16Hnd = AS_RECORD_F16 | AS_RECORD_HND;
+
+const PagedCase kPagedCases[] = {
+    {"no_tokens", {0, 0}, 1, 4, 2},
+    {"first_tokens", {1, 3, 0, 2}, 5, 4, 1, 64, 64, 1},
+    {"block_of_one", {67, 130}, 3, 8, 2, 128, 128, 1},
+    {"block_of_eight", {129, 5}, 4, 8, 8, 64, 64, 8, kHnd},
+    {"block_of_48", {200, 47, 49}, 2, 6, 3, 96, 96, 48},
+    {"odd_block", {150, 31}, 7, 4, 2, 80, 80, 31, AS_RECORD_F16},
+    {"one_head", {300}, 2, 1, 1, 32, 32, 16, kF16Hnd},
+    {"mqa_71", {190, 64}, 2, 71, 1, 64, 64, 16},
+    {"mqa_many_heads", {100}, 1, 130, 1, 32, 32, 16},
+    {"wide_heads", {90, 65}, 3, 4, 2, 256, 256, 16, kHnd},
+    {"values_narrower", {120}, 2, 4, 2, 192, 128, 64},
+    {"odd_sizes", {77, 12}, 3, 6, 2, 40, 72, 5},
+    {"prefill", {97, 64}, 97, 8, 2, 64, 64, 16},
+    {"prefill_of_a_long_request", {300}, 130, 4, 1, 32, 32, 8, kHnd},
+    {"window", {200, 33, 3}, 3, 4, 2, 64, 64, 16, AS_RECORD_BF16, 32},
+    {"window_below_a_block", {150, 40}, 5, 4, 2, 64, 64, 48, AS_RECORD_BF16, 7},
+    {"window_of_one", {66, 2}, 4, 4, 2, 64, 64, 8, AS_RECORD_BF16, 1},
+    {"window_prefill", {180}, 180, 4, 2, 32, 32, 16, AS_RECORD_F16, 50},
+    {"not_causal", {70, 5}, 70, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 0},
+    {"soft_cap", {130, 9}, 4, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 5.0, false, 0, 4.0f},
+    {"soft_cap_wide", {130}, 4, 4, 2, 64, 64, 16, kHnd, 40, 1, 50.0, true},
+    {"sinks", {100, 1}, 3, 8, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, true},
+    {"splits_of_two", {300, 1, 65}, 3, 8, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, true, 2},
+    {"splits_of_seven", {500, 63}, 2, 4, 2, 128, 128, 16, kHnd, 0, 1, 0, false, 7},
+    {"more_splits_than_rows", {5, 2}, 2, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, false, 64},
+    {"splits_before_the_window", {400}, 2, 4, 2, 64, 64, 8, AS_RECORD_BF16, 70, 1, 0, false, 8},
+    {"scores_far_apart", {200}, 2, 4, 2, 64, 64, 16, AS_RECORD_BF16, 0, 1, 0, false, 3, 30.0f},
+    {"earlier_scores_vanish", {700}, 2, 4, 2, 64, 64, 16, kHnd, 0, 1, 0, false, 1, 3000.0f},
+    {"long", {9000}, 2, 2, 1, 32, 32, 64},
+};
+INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPagedCases),
+                         name_of<PagedCase>);
+
+// ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
 std::vector<PagedCase> alibi_cases() {
   std::vector<PagedCase> cases(8, {"", {257, 1, 0, 90}, 3, 8, 2, 64, 64, 16});
   cases[0].name = "alibi_alone";

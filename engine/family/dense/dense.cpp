@@ -81,6 +81,7 @@ const Family& dense() {
       .set_step_numbers = dense_step_numbers,
       .step_tensors = dense_step_tensors,
       .logical_lists = dense_logical_lists,
+      .constants = dense_constants,
       .list_columns = [](std::int64_t, const ModelConfig&) { return std::int64_t{0}; },
   };
   return kFamily;

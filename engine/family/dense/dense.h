@@ -42,6 +42,8 @@ Result<std::int32_t> dense_cache_record(const std::string& name);
 // The code of a mask or a score function that dense_validate has passed, f64 [I,2] for as long as
 // the program lives; absent for an empty text.
 as_tensor dense_mask_code(const std::string& text, bool is_score);
+// Those that a model has.
+std::vector<as_tensor> dense_constants(const ModelConfig& config);
 
 // ALiBi's slopes of the heads: with n the largest power of two that is at most `heads`, head h < n
 // has 2^(-bias_max (h + 1) / n); those behind have every second one of 2n heads, from the first on.

@@ -23,4 +23,11 @@ as_tensor dense_mask_code(const std::string& text, bool is_score) {
   return it->second.tensor();
 }
 
+std::vector<as_tensor> dense_constants(const ModelConfig& config) {
+  std::vector<as_tensor> codes;
+  if (!config.dense.mask.empty()) codes.push_back(dense_mask_code(config.dense.mask, false));
+  if (!config.dense.score.empty()) codes.push_back(dense_mask_code(config.dense.score, true));
+  return codes;
+}
+
 }  // namespace attnscope

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/backend/call_op.h"
+#include "engine/family/family.h"
 #include "engine/model/numbers.h"
 #include "engine/session/step/output_poison.h"
 #include "kernels/params/row_access.h"
@@ -48,6 +49,9 @@ Residency::Residency(std::shared_ptr<ComputeDevice> device, const SessionParts& 
   for (const as_rope& rope : parts.ropes) {
     if (present(rope.table)) constant_ranges_[rope.table.data] = tensor_bytes(rope.table);
   }
+  const Family& family = *parts.graph->family;
+  if (family.constants == nullptr) return;
+  for (const as_tensor& tensor : family.constants(parts.config)) add(tensor);
 }
 
 Result<std::unique_ptr<Residency>> Residency::make(std::shared_ptr<ComputeDevice> device,

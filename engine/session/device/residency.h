@@ -2,7 +2,8 @@
 // made when an op first needs it, and whichever side was written last is the newer one. Between two
 // ops of the device nothing travels; the host gets what it asks for, in stream order.
 //
-//   weights, rotary tables   uploaded once
+//   weights, rotary tables,
+//   code of masks            uploaded once
 //   caches                   one slab on the device, byte for byte the host's, newer block by block
 //   rows in host memory      pages once more, in memory that the device reaches by itself
 //   the rest                 valid for one step
