@@ -102,6 +102,12 @@ std::vector<std::string> profile_lines(const ModelConfig& model) {
   const ProfileSwitches* found = &model.switches;
   const auto yes = [](bool on) { return on ? "yes" : "no"; };
   constexpr const char* kNorms[] = {"fp32", "bf16 at every step", "bf16 factor"};
+  constexpr const char* kForms[] = {"one over all rows", "earlier rows apart, merged",
+                                    "a common prefix once for all, merged"};
+  const auto own = family_of(model).switches;
+  if (std::ranges::find(own, std::string_view("attention_form")) != own.end()) {
+    return {fmt::format("passes of attention: {}", kForms[found->attention_form])};
+  }
   return {
       fmt::format("index rows: {}", found->index_format == AS_RECORD_INDEX_MXFP4 ? "MXFP4" : "FP8"),
       fmt::format("Hadamard rotation of index rows: {}", yes(found->hadamard)),

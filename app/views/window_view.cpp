@@ -9,6 +9,7 @@
 #include <span>
 
 #include "app/text/format.h"
+#include "app/views/attention_form.h"
 #include "app/views/block_tables_view.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
@@ -321,6 +322,10 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
         fmt::format(" {} of its {} slots are not there yet.", view.window - length, view.window);
   }
   view.sentence += alibi_sentence(op, head) + sharing_sentence(info, layer);
+  if (op != nullptr && op->place.op == AS_OP_PAGED_ATTENTION) {
+    view.sentence += cut_sentence(
+        attention_cut(info, step, spec->group, m.token_to_req[row], whole && !masked && !sided));
+  }
   return view;
 }
 

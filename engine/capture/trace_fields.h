@@ -208,6 +208,7 @@ void fields(V& v, ProfileSwitches& s) {
       s.index_scores = all->index_scores;
       s.attention_plan = all->attention_plan;
       s.multiprocessors = all->multiprocessors;
+      s.attention_form = all->attention_form;
     }
   }
   // What the profile's name stood for; files of before do not say.

@@ -39,6 +39,8 @@ struct ProfileSwitches {
   // an H100 or H200 (SXM) where nothing is said, on every machine.
   std::int32_t attention_plan = AS_PLAN_NONE;
   std::int32_t multiprocessors = 132;
+  // In which passes dense attention goes over rows (as_paged_form).
+  std::int32_t attention_form = AS_PAGED_ONE_PASS;
 };
 
 // What the named profiles set has changed: 2 since their rotary frequencies are fp32 and deepseek

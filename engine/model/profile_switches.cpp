@@ -97,6 +97,12 @@ const SwitchInfo kSwitches[] = {
                                std::begin(kMultiprocessors));
      },
      [](Switches& s, int v) { s.multiprocessors = kMultiprocessors[v]; }},
+    {"attention_form",
+     "passes of dense attention: one over all rows, rows of earlier steps apart from new ones and "
+     "merged, or a common prefix once for all requests and merged",
+     {"one_pass", "merged", "cascade"},
+     [](const Switches& s) { return static_cast<int>(s.attention_form); },
+     [](Switches& s, int v) { s.attention_form = v; }},
 };
 
 bool named_profile(std::string_view name, Switches* s) {

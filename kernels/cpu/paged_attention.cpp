@@ -5,15 +5,21 @@
 // The context is cut at fixed rows into parts, each attended on its own and merged by LSE, so that
 // a long one can be spread over threads; whether it is changes no byte. Tiles begin at multiples of
 // their size. Under a mask each query goes over the runs of rows that it shows.
+//
+// Where the form says so, the context is cut at one more row (paged_forms.h). Of a cascade the rows
+// before it are read once for blocks of tokens of any request; what comes of them is where each
+// request's own blocks begin.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/kv_codes.h"
 #include "kernels/cpu/mask_code.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/paged_checks.h"
+#include "kernels/cpu/paged_forms.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/position_bias.h"
 #include "kernels/cpu/simd/simd.h"
@@ -59,7 +65,27 @@ struct Block {
   I64 heads_first = 0, heads = 0;  // within the group
   I64 begin = 0, end = 0;          // rows that any of them sees
   I64 part = kPart;                // rows of a part
+  I64 cut = 0;                     // where parts are cut once more, 0 = nowhere
+  bool common = false;             // tokens of any request, which see all of these rows
 };
+
+// The rows of a block's parts, which begin at multiples of their size, from row 0 or the cut on.
+struct Part {
+  I64 from = 0, to = 0;
+};
+std::vector<Part> parts_of(const Block& b) {
+  std::vector<Part> parts;
+  const auto add = [&](I64 origin, I64 from, I64 to) {
+    if (from >= to) return;
+    for (I64 at = origin + (from - origin) / b.part * b.part; at < to; at += b.part) {
+      parts.push_back({at, std::min(at + b.part, to)});
+    }
+  };
+  const bool cuts = b.cut > b.begin && b.cut < b.end;
+  if (cuts) add(0, b.begin, b.cut);
+  cuts ? add(b.cut, b.cut, b.end) : add(0, b.begin, b.end);
+  return parts;
+}
 
 // Maximum, sum and weighted values of each query, over some rows.
 class State {
@@ -96,6 +122,40 @@ class State {
   std::vector<float> max;
   std::vector<double> sum;
   std::vector<float> values;
+};
+
+// The states of all tokens and heads over a common prefix.
+class PrefixStates {
+ public:
+  PrefixStates(const Params& p, const Shape& s) : s_(s), heads_(p.q.shape[1]) {
+    all_.reset(p.q.shape[0] * heads_, s.stride_v);
+  }
+  // Of a block's tokens, to and from.
+  void put(const Block& b, I64 kv_head, const State& state) {
+    each(b, kv_head, [&](I64 mine, I64 of_all) { copy(state, mine, all_, of_all); });
+  }
+  void get(const Block& b, I64 kv_head, State& state) const {
+    state.reset(b.count * b.heads, s_.stride_v);
+    each(b, kv_head, [&](I64 mine, I64 of_all) { copy(all_, of_all, state, mine); });
+  }
+
+ private:
+  template <class Visit>
+  void each(const Block& b, I64 kv_head, const Visit& visit) const {
+    for (I64 i = 0; i < b.count * b.heads; ++i) {
+      const I64 h = kv_head * s_.group + b.heads_first + i % b.heads;
+      visit(i, (b.first + i / b.heads) * heads_ + h);
+    }
+  }
+  void copy(const State& from, I64 i, State& to, I64 k) const {
+    to.max[static_cast<std::size_t>(k)] = from.max[static_cast<std::size_t>(i)];
+    to.sum[static_cast<std::size_t>(k)] = from.sum[static_cast<std::size_t>(i)];
+    std::copy_n(from.values.data() + i * s_.stride_v, s_.stride_v,
+                to.values.data() + k * s_.stride_v);
+  }
+  const Shape& s_;
+  I64 heads_;
+  State all_;
 };
 
 // One thread's scratch and the loops over rows.
@@ -284,15 +344,15 @@ class Worker {
   void add(const Block& b, I64 kv_head, I64 first, I64 end, State& state) {
     if (present(p_.mask_code)) return add_shown(b, kv_head, first, end, state);
     bool alike = true;
-    for (I64 t = 0; t < b.count && alike; ++t) {
+    for (I64 t = 0; t < b.count && alike && !b.common; ++t) {
       const SeenRows seen = seen_rows(p_, b.first + t, b.request);
       alike = seen.first <= first && seen.end >= end;
     }
     for (I64 t = 0; t < (alike ? 1 : b.count); ++t) {
       const I64 query = t * b.heads, queries = alike ? b.count * b.heads : b.heads;
-      const SeenRows seen = seen_rows(p_, b.first + t, b.request);
-      const I64 from = alike ? first : std::max(first, seen.first);
-      const I64 to = alike ? end : std::min(end, seen.end);
+      const SeenRows seen = alike ? SeenRows{first, end} : seen_rows(p_, b.first + t, b.request);
+      const I64 from = std::max(first, seen.first);
+      const I64 to = std::min(end, seen.end);
       if (from >= to) continue;
       for (I64 i = query; i < query + queries; ++i) {
         soften(b, kv_head, from, scores_.data() + i * kTile + from - first, to - from, state, i);
@@ -357,12 +417,24 @@ class Worker {
   std::vector<float> queries_, keys_, columns_, values_, scores_;
 };
 
+// The block for each run of query heads of a KV head that fits.
+void add_blocks(Block b, const Shape& s, std::vector<Block>& blocks) {
+  const I64 heads = std::min(s.group, kQueries);
+  for (I64 first = 0; first < s.group; first += heads) {
+    b.heads_first = first;
+    b.heads = std::min(heads, s.group - first);
+    blocks.push_back(b);
+  }
+}
+I64 tokens_of_block(const Shape& s) {
+  return std::max<I64>(1, kQueries / std::min(s.group, kQueries));
+}
+
 // The blocks of one KV head, the same for all. Padding is written at once.
-std::vector<Block> blocks_of(const Params& p, const Shape& s) {
+std::vector<Block> blocks_of(const Params& p, const Shape& s, const ContextCuts& cuts) {
   std::vector<Block> blocks;
   const I64 tokens = p.q.shape[0];
-  const I64 heads = std::min(s.group, kQueries);
-  const I64 most = std::max<I64>(1, kQueries / heads);
+  const I64 most = tokens_of_block(s);
   for (I64 t = 0; t < tokens;) {
     Block b;
     b.first = t;
@@ -392,22 +464,60 @@ std::vector<Block> blocks_of(const Params& p, const Shape& s) {
       const I64 rows = std::max<I64>(1, *at<std::int32_t>(p.seq_lens, b.request));
       b.part = round_up((rows + p.num_splits - 1) / p.num_splits, kTile);
     }
-    for (I64 first = 0; first < s.group; first += heads) {
-      b.heads_first = first;
-      b.heads = std::min(heads, s.group - first);
-      blocks.push_back(b);
-    }
+    b.cut = cuts.rows[static_cast<std::size_t>(b.request)];
+    if (cuts.shared >= 0 && b.begin < b.end) b.begin = std::max(b.begin, b.cut);
+    add_blocks(b, s, blocks);
   }
   return blocks;
 }
 
-// Parts of a block's context, numbered from row 0 of the request: the first and behind the last.
-I64 first_part(const Block& b) { return b.begin < b.end ? b.begin / b.part : 0; }
-I64 end_part(const Block& b) { return b.begin < b.end ? (b.end - 1) / b.part + 1 : 0; }
+// Blocks of tokens side by side, of any request, over the rows before a cascade's cut.
+std::vector<Block> common_blocks(const Params& p, const Shape& s, const ContextCuts& cuts) {
+  std::vector<Block> blocks;
+  const I64 tokens = p.q.shape[0], most = tokens_of_block(s);
+  const auto padding = [&](I64 t) { return *at<std::int32_t>(p.token_to_req, t) < 0; };
+  for (I64 t = 0; t < tokens;) {
+    if (padding(t)) {
+      ++t;
+      continue;
+    }
+    Block b;
+    b.first = t;
+    b.request = cuts.shared;
+    b.end = cuts.rows[static_cast<std::size_t>(cuts.shared)];
+    b.common = true;
+    for (; t < tokens && b.count < most && !padding(t); ++t) ++b.count;
+    add_blocks(b, s, blocks);
+  }
+  return blocks;
+}
 
-// Each block as one item, its parts one after the other.
+// The prefix, once.
+PrefixStates attend_common(const Params& p, const Shape& s, const ContextCuts& cuts,
+                           const as_call* call) {
+  const std::vector<Block> blocks = common_blocks(p, s, cuts);
+  PrefixStates prefix(p, s);
+  parallel_for(call, static_cast<I64>(blocks.size()) * s.kv_heads, 1, [&](I64 begin, I64 end) {
+    Worker worker(p, s);
+    State all, part;
+    for (I64 item = begin; item < end; ++item) {
+      const Block& b = blocks[static_cast<std::size_t>(item / s.kv_heads)];
+      const I64 kv_head = item % s.kv_heads;
+      all.reset(b.count * b.heads, s.stride_v);
+      for (const Part& rows : parts_of(b)) {
+        worker.attend(b, kv_head, rows.from, rows.to, part);
+        all.merge(part, s.stride_v);
+      }
+      prefix.put(b, kv_head, all);
+    }
+  });
+  return prefix;
+}
+
+// Each block as one item, its parts one after the other. prefix: where they begin; nullptr = with
+// nothing.
 void attend_blocks(const Params& p, const Shape& s, const std::vector<Block>& blocks,
-                   const as_call* call) {
+                   const PrefixStates* prefix, const as_call* call) {
   const I64 items = static_cast<I64>(blocks.size()) * s.kv_heads;
   parallel_for(call, items, 1, [&](I64 begin, I64 end) {
     Worker worker(p, s);
@@ -415,10 +525,18 @@ void attend_blocks(const Params& p, const Shape& s, const std::vector<Block>& bl
     for (I64 item = begin; item < end; ++item) {
       const Block& b = blocks[static_cast<std::size_t>(item / s.kv_heads)];
       const I64 kv_head = item % s.kv_heads;
-      const I64 first = first_part(b);
-      worker.attend(b, kv_head, first * b.part, (first + 1) * b.part, all);
-      for (I64 i = first + 1; i < end_part(b); ++i) {
-        worker.attend(b, kv_head, i * b.part, (i + 1) * b.part, part);
+      const std::vector<Part> parts = parts_of(b);
+      std::size_t next = 0;
+      if (prefix != nullptr) {
+        prefix->get(b, kv_head, all);
+      } else if (parts.empty()) {
+        all.reset(b.count * b.heads, s.stride_v);
+      } else {
+        worker.attend(b, kv_head, parts[0].from, parts[0].to, all);
+        next = 1;
+      }
+      for (; next < parts.size(); ++next) {
+        worker.attend(b, kv_head, parts[next].from, parts[next].to, part);
         all.merge(part, s.stride_v);
       }
       worker.finish(b, kv_head, all);
@@ -428,19 +546,20 @@ void attend_blocks(const Params& p, const Shape& s, const std::vector<Block>& bl
 
 // Each part as an item, then the merges.
 void attend_parts(const Params& p, const Shape& s, const std::vector<Block>& blocks,
-                  const as_call* call) {
+                  const PrefixStates* prefix, const as_call* call) {
   struct Item {
     std::size_t block;
-    I64 kv_head, part;
+    I64 kv_head;
+    Part rows;
   };
   std::vector<Item> items;
   std::vector<std::size_t> first_item;
   for (std::size_t b = 0; b < blocks.size(); ++b) {
     for (I64 g = 0; g < s.kv_heads; ++g) {
       first_item.push_back(items.size());
-      const I64 first = first_part(blocks[b]);
-      const I64 end = std::max(first + 1, end_part(blocks[b]));
-      for (I64 i = first; i < end; ++i) items.push_back({b, g, i});
+      std::vector<Part> parts = parts_of(blocks[b]);
+      if (parts.empty()) parts.emplace_back();
+      for (const Part& rows : parts) items.push_back({b, g, rows});
     }
   }
   first_item.push_back(items.size());
@@ -450,17 +569,19 @@ void attend_parts(const Params& p, const Shape& s, const std::vector<Block>& blo
     for (I64 i = begin; i < end; ++i) {
       const Item& item = items[static_cast<std::size_t>(i)];
       const Block& b = blocks[item.block];
-      worker.attend(b, item.kv_head, item.part * b.part, (item.part + 1) * b.part,
+      worker.attend(b, item.kv_head, item.rows.from, item.rows.to,
                     states[static_cast<std::size_t>(i)]);
     }
   });
   const Worker worker(p, s);
   for (std::size_t i = 0; i + 1 < first_item.size(); ++i) {
-    State& all = states[first_item[i]];
-    for (std::size_t k = first_item[i] + 1; k < first_item[i + 1]; ++k) {
+    const Item& item = items[first_item[i]];
+    State before;
+    if (prefix != nullptr) prefix->get(blocks[item.block], item.kv_head, before);
+    State& all = prefix != nullptr ? before : states[first_item[i]];
+    for (std::size_t k = first_item[i] + (prefix != nullptr ? 0 : 1); k < first_item[i + 1]; ++k) {
       all.merge(states[k], s.stride_v);
     }
-    const Item& item = items[first_item[i]];
     worker.finish(blocks[item.block], item.kv_head, all);
   }
 }
@@ -471,10 +592,15 @@ void paged_attention(const Params& p, const as_call* call, Check& check) {
   if (!check_params(p, true, check)) return;
   if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return;
   const Shape shape(p);
-  const std::vector<Block> blocks = blocks_of(p, shape);
+  const ContextCuts cuts = context_cuts(p);
+  std::optional<PrefixStates> prefix;
+  if (cuts.shared >= 0) prefix.emplace(attend_common(p, shape, cuts, call));
+  const PrefixStates* begin = prefix ? &*prefix : nullptr;
+  const std::vector<Block> blocks = blocks_of(p, shape, cuts);
   const I64 threads = call != nullptr && call->threads != nullptr ? call->threads->num_threads : 1;
   const bool few = static_cast<I64>(blocks.size()) * shape.kv_heads < 4 * threads;
-  few&& threads > 1 ? attend_parts(p, shape, blocks, call) : attend_blocks(p, shape, blocks, call);
+  few&& threads > 1 ? attend_parts(p, shape, blocks, begin, call)
+                    : attend_blocks(p, shape, blocks, begin, call);
 }
 
 }  // namespace attnscope::cpu

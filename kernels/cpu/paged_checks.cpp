@@ -181,8 +181,17 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
       !check.tensor("lse", p.lse, AS_F32, {tokens, heads}) ||
       !check.range("causal", p.causal, 0, 1) || !check.range("window", p.window, 0, INT32_MAX) ||
       !check.range("chunk", p.chunk, 0, INT32_MAX) ||
-      !check.range("num_splits", p.num_splits, 0, 1 << 16)) {
+      !check.range("num_splits", p.num_splits, 0, 1 << 16) ||
+      !check.range("form", p.form, AS_PAGED_ONE_PASS, AS_PAGED_CASCADE)) {
     return false;
+  }
+  const bool hides =
+      p.causal == 0 || p.window > 0 || p.chunk > 0 || p.first_rows.rank > 0 || p.mask_code.rank > 0;
+  if (p.form == AS_PAGED_CASCADE && hides) {
+    return check.fail(
+        "form is %d (cascade) beside a window, chunk, first_rows or mask_code, or without causal; "
+        "every token must see the whole prefix: set form to 0 or 1",
+        p.form);
   }
   if (p.k_cache.addressing != p.v_cache.addressing ||
       p.k_cache.rows_per_block != p.v_cache.rows_per_block) {

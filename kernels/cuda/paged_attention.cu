@@ -82,8 +82,56 @@ __device__ __forceinline__ void put_result(const as_paged_attention_params& p, I
   if (threadIdx.x == 0) *at<float>(p.lse, t, h) = any ? lse_of(best, sum) : minus_infinity();
 }
 
-// kPart: values of a lane. kCoded: a cache may have rows of codes. kAsked: a mask, a score function
-// or a bias by distance may be there. Grid: tokens, KV heads times blocks of their heads, splits.
+// The cuts of a call, by one block: rows computed before, then the columns that are in common.
+constexpr int kCutThreads = 256;
+__global__ void __launch_bounds__(kCutThreads)
+    find_cuts_kernel(as_paged_attention_params p, I64 rows_of_page, std::int32_t* cuts) {
+  const int requests = static_cast<int>(p.table.shape[0]);
+  for (int r = threadIdx.x; r < requests; r += kCutThreads) cuts[r] = INT32_MAX;
+  __shared__ int one, with_tokens, common;
+  if (threadIdx.x == 0) one = common = INT32_MAX, with_tokens = 0;
+  __syncthreads();
+  for (I64 t = threadIdx.x; t < p.q.shape[0]; t += kCutThreads) {
+    const std::int32_t r = *at<std::int32_t>(p.token_to_req, t);
+    AS_DEVICE_CHECK(r < requests);
+    if (r >= 0) atomicMin(cuts + r, static_cast<std::int32_t>(*at<std::int64_t>(p.positions, t)));
+  }
+  __syncthreads();
+  const bool cascade = p.form == AS_PAGED_CASCADE;
+  for (int r = threadIdx.x; r < requests; r += kCutThreads) {
+    if (cuts[r] == INT32_MAX) {
+      if (!cascade) cuts[r] = 0;
+      continue;
+    }
+    atomicMin(&one, r);
+    atomicAdd(&with_tokens, 1);
+    atomicMin(&common, cuts[r] / static_cast<int>(rows_of_page));
+  }
+  __syncthreads();
+  if (!cascade) {
+    if (threadIdx.x == 0) cuts[requests] = -1;
+    return;
+  }
+  const int most = with_tokens > 1 ? common : 0;
+  __syncthreads();
+  for (int r = threadIdx.x; most > 0 && r < requests; r += kCutThreads) {
+    if (cuts[r] == INT32_MAX) continue;
+    int same = 0;
+    while (same < most &&
+           *at<std::int32_t>(p.table, r, same) == *at<std::int32_t>(p.table, one, same)) {
+      ++same;
+    }
+    atomicMin(&common, same);
+  }
+  __syncthreads();
+  const int rows = most > 0 ? common * static_cast<int>(rows_of_page) : 0;
+  for (int r = threadIdx.x; r < requests; r += kCutThreads) cuts[r] = rows;
+  if (threadIdx.x == 0) cuts[requests] = rows > 0 ? one : -1;
+}
+
+// kPart: values of a lane. kCoded: a cache may have rows of codes. kAsked: a mask, a score
+// function, a bias by distance or a form of two passes, a split each, may be there. Grid: tokens,
+// KV heads times blocks of their heads, splits.
 template <int kPart, bool vectors, bool kCoded, bool kAsked>
 __global__ void __launch_bounds__(32 * kHeads)
     paged_attention_kernel(as_paged_attention_params p, Numbers n, I64 head_blocks,
@@ -100,7 +148,15 @@ __global__ void __launch_bounds__(32 * kHeads)
 
   const I64 request = *at<std::int32_t>(p.token_to_req, t);
   const Seen all = seen_by(p, t, request);
-  const Seen mine_of = n.splits > 1 ? part_of(all, n.splits, blockIdx.z) : all;
+  Seen mine_of = n.splits > 1 ? part_of(all, n.splits, blockIdx.z) : all;
+  I64 rows_of = request;  // through whose table rows are found
+  if (kAsked && n.cuts != nullptr && request >= 0) {
+    const I64 cut = min(max(I64{n.cuts[request]}, all.first), all.end);
+    const std::int32_t shared = n.cuts[p.table.shape[0]];
+    mine_of.first = blockIdx.z == 0 ? all.first : cut;
+    mine_of.end = blockIdx.z == 0 ? cut : all.end;
+    if (blockIdx.z == 0 && shared >= 0) rows_of = shared;
+  }
   const I64 first = mine_of.first, end = mine_of.end, position = all.position;
 
   float best = minus_infinity(), sum = 0.0f;
@@ -119,8 +175,8 @@ __global__ void __launch_bounds__(32 * kHeads)
     float score = minus_infinity();
     if (mine) {
       const bool coded = kCoded && n.k_codes.code != AS_CODE_NONE;
-      score = coded ? dot_codes(q, n.k_codes, slot_of(p, n, request, row), g, size)
-                    : dot<vectors>(q, row_of(p, n, n.k, request, row, g), size, n.k.f16);
+      score = coded ? dot_codes(q, n.k_codes, slot_of(p, n, rows_of, row), g, size)
+                    : dot<vectors>(q, row_of(p, n, n.k, rows_of, row, g), size, n.k.f16);
       score *= scale;
       if (cap > 0.0f) score = cap * tanhf(score / cap);
       if (slope != 0.0f)
@@ -142,7 +198,7 @@ __global__ void __launch_bounds__(32 * kHeads)
       const float w = __shfl_sync(kAllLanes, weight, r);
       if (kAsked && (shown >> r & 1) == 0) continue;
       if (kCoded && n.v_codes.code != AS_CODE_NONE) {
-        const I64 slot = slot_of(p, n, request, tile + r);
+        const I64 slot = slot_of(p, n, rows_of, tile + r);
         const cpu::HeadScale s = read_scale(n.v_codes, slot, g);
         const unsigned char* v = n.v_codes.base + codes_at(n.v_codes, slot, g);
 #pragma unroll
@@ -153,7 +209,7 @@ __global__ void __launch_bounds__(32 * kHeads)
         }
         continue;
       }
-      const std::uint16_t* v = row_of(p, n, n.v, request, tile + r, g);
+      const std::uint16_t* v = row_of(p, n, n.v, rows_of, tile + r, g);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
         const I64 d = threadIdx.x + 32 * i;
@@ -247,8 +303,13 @@ bool codes_on_tensor_cores(const as_paged_attention_params& p, const Numbers& n)
          std::max(p.q.shape[2], p.o.shape[2]) <= 256;
 }
 
+// What the kernel of fp32 units alone computes.
+bool by_the_row(const as_paged_attention_params& p) {
+  return asks_each_score(p) || p.form != AS_PAGED_ONE_PASS;
+}
+
 bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
-  if (asks_each_score(p)) return false;
+  if (by_the_row(p)) return false;
   if (n.k_codes.code != AS_CODE_NONE || n.v_codes.code != AS_CODE_NONE) {
     return codes_on_tensor_cores(p, n);
   }
@@ -263,6 +324,7 @@ bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
 
 // As many parts as fill the GPU, of a size that is worth it: by shapes alone.
 I64 splits_of(const as_paged_attention_params& p, const Numbers& n, const Gpu& gpu) {
+  if (p.form != AS_PAGED_ONE_PASS) return 2;
   if (p.num_splits > 0) return std::min<I64>(p.num_splits, kMaxSplits);
   const I64 heads = n.k_codes.code != AS_CODE_NONE ? kHeadsOfCodes : kHeadsOfStep;
   const I64 blocks = p.q.shape[0] * as_cache_heads(&p.k_cache) * ((n.group + heads - 1) / heads);
@@ -316,10 +378,10 @@ int attend(const as_paged_attention_params& p, const Numbers& n, const Launch& l
   const I64 apart = n.k.page | n.k.row | n.k.head | p.q.shape[2];
   const bool vectors = reinterpret_cast<std::uintptr_t>(n.k.base) % 16 == 0 && apart % 8 == 0;
   const bool coded = n.k_codes.code != AS_CODE_NONE || n.v_codes.code != AS_CODE_NONE;
-  const auto kernel = asks_each_score(p) ? paged_attention_kernel<kPart, false, true, true>
-                      : coded            ? paged_attention_kernel<kPart, false, true, false>
-                      : vectors          ? paged_attention_kernel<kPart, true, false, false>
-                                         : paged_attention_kernel<kPart, false, false, false>;
+  const auto kernel = by_the_row(p) ? paged_attention_kernel<kPart, false, true, true>
+                      : coded       ? paged_attention_kernel<kPart, false, true, false>
+                      : vectors     ? paged_attention_kernel<kPart, true, false, false>
+                                    : paged_attention_kernel<kPart, false, false, false>;
   kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, head_blocks,
                                                reinterpret_cast<float*>(launch.workspace));
   return static_cast<int>(cudaGetLastError());
@@ -352,8 +414,21 @@ int take_steps(const as_paged_attention_params& p, const Numbers& n, const Launc
   return decode(p, n, parts, others, blocks, launch);
 }
 
+// Behind what the other kernels have of the workspace.
+std::int32_t* cuts_in(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
+  return reinterpret_cast<std::int32_t*>(launch.workspace + parts_bytes(p, n)) +
+         Others::bytes(p.q.shape[0]) / sizeof(std::int32_t);
+}
+
 template <int kPart>
-int run(const as_paged_attention_params& p, const Choice& choice, const Launch& launch) {
+int run(const as_paged_attention_params& p, Choice& choice, const Launch& launch) {
+  if (p.form != AS_PAGED_ONE_PASS && choice.n.paged) {
+    std::int32_t* cuts = cuts_in(p, choice.n, launch);
+    find_cuts_kernel<<<1, kCutThreads, 0, static_cast<cudaStream_t>(launch.stream)>>>(
+        p, choice.n.rows_of_page, cuts);
+    if (const int code = launch_status(); code != 0) return code;
+    choice.n.cuts = cuts;
+  }
   const int code =
       choice.steps ? take_steps(p, choice.n, launch) : attend<kPart>(p, choice.n, launch);
   return code != 0 || choice.n.splits == 1 ? code : merge_parts<kPart>(p, choice.n, launch);
@@ -363,12 +438,14 @@ int run(const as_paged_attention_params& p, const Choice& choice, const Launch& 
 
 std::size_t workspace_bytes(const as_paged_attention_params& p, const Gpu& gpu) {
   if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return 0;
-  return parts_bytes(p, choose(p, gpu).n) + Others::bytes(p.q.shape[0]);
+  const std::size_t cuts =
+      p.form == AS_PAGED_ONE_PASS ? 0 : static_cast<std::size_t>(p.table.shape[0] + 1) * 4;
+  return parts_bytes(p, choose(p, gpu).n) + Others::bytes(p.q.shape[0]) + cuts;
 }
 
 int paged_attention(const as_paged_attention_params& p, const Launch& launch) {
   if (p.q.shape[0] == 0 || p.q.shape[1] == 0) return 0;
-  const Choice choice = choose(p, launch.gpu);
+  Choice choice = choose(p, launch.gpu);
   const I64 largest = std::max(p.q.shape[2], p.o.shape[2]);
   if (largest <= 64) return run<2>(p, choice, launch);
   if (largest <= 128) return run<4>(p, choice, launch);

@@ -23,6 +23,9 @@ struct Numbers {
   I64 group;       // query heads of a KV head
   I64 splits;
   bool paged;
+  // Of a form with two passes (as_paged_form): by request the row where they are cut, then the
+  // request through whose table all read the rows before it, -1 = each its own. nullptr: one pass.
+  const std::int32_t* cuts;
 };
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }

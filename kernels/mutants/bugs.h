@@ -24,6 +24,7 @@ struct RareBug {
 std::vector<RareBug> rare_bugs();
 std::vector<RareBug> plan_bugs();      // of the plan of attention, where a step has one
 std::vector<RareBug> draft_bugs();     // of what a draft layer begins with
+std::vector<RareBug> form_bugs();      // dense attention in two passes
 std::vector<RareBug> exchange_bugs();  // between host memory and a pool of rows
 
 // By what they spoil; a file each.

@@ -57,4 +57,16 @@ typedef enum as_plan_rule {
   AS_PLAN_FLASHMLA = 2 /* FlashMLA's: parts of equal cost, filled with one row after another */
 } as_plan_rule;
 
+/* In which passes paged_attention goes over the rows of a token. Of request r, c_r = the lowest
+ * position of its tokens in the call: the rows before it were computed before. */
+typedef enum as_paged_form {
+  AS_PAGED_ONE_PASS = 0, /* rows from before and new ones in one, as prefix prefill does it */
+  AS_PAGED_MERGED = 1,   /* rows before c_r, then those from c_r on: two states of the same query,
+                            merged by LSE, as chunked prefill does it */
+  AS_PAGED_CASCADE = 2   /* the common prefix once for the tokens of all requests, what is behind it
+                            request by request, merged by LSE. The prefix: the leading columns in
+                            which the tables of all requests with tokens have the same blocks, of
+                            which at least two must be there, and no more than c_r rows of any */
+} as_paged_form;
+
 #endif

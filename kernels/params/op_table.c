@@ -309,6 +309,7 @@ static const as_param_info kPagedAttentionFields[] = {
     INTEGER(as_paged_attention_params, num_splits),
     LATER_INTEGER(as_paged_attention_params, chunk),
     LATER_INTEGER(as_paged_attention_params, bias_distance),
+    LATER_INTEGER(as_paged_attention_params, form),
 };
 
 static const as_tap_info kVarlenAttention[] = {

@@ -28,6 +28,7 @@
 
 #include "kernels/params/head.h"
 #include "kernels/params/mask_code.h"
+#include "kernels/params/numeric_rules.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,7 +157,8 @@ typedef struct as_cross_batch_params {
  * sink -inf: no effect; +inf: o = 0. Output is rounded to bf16 once. NaN in rows that a token does
  * not see never reaches it. Decode and chunked prefill rows are the same op; rows of a request in
  * any order. num_splits: the context of a request is cut into so many parts, each attended on its
- * own, their results merged by LSE; 0 = as the lane likes. It changes nothing but rounding. */
+ * own, their results merged by LSE; 0 = as the lane likes. It changes nothing but rounding, nor
+ * does form. A cascade needs causal, and has no window, chunk, first_rows and mask_code. */
 typedef struct as_paged_attention_params {
   as_params_head head;
   as_tensor q;            /* in  bf16 [T,H,D] */
@@ -174,7 +176,7 @@ typedef struct as_paged_attention_params {
   int32_t causal;         /* 0: every token sees all rows of its request */
   int32_t window;         /* 0: no window */
   int32_t num_splits;
-  int32_t reserved;
+  int32_t form;            /* as_paged_form */
   int32_t chunk;           /* 0: no chunks, also where the call is of sequences that end with theirs
                               (local_batch) */
   int32_t bias_distance;   /* with position_bias: M */

@@ -569,6 +569,10 @@ INSTANTIATE_TEST_SUITE_P(Masked, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(masked_cases())),
                          param_name<PagedCase>);
+INSTANTIATE_TEST_SUITE_P(Forms, GpuPagedProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(formed_cases())),
+                         param_name<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Sided, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(sided_step_cases())),

@@ -187,10 +187,13 @@ struct PagedCase {
   std::int32_t distance = 0;     // of these, where the last one begins at the latest
   std::string mask = {}, score = {};  // expressions
   std::int32_t record_v = 0;          // of values, 0 = as keys
+  std::int32_t form = AS_PAGED_ONE_PASS;
+  std::int64_t common = 0;  // rows that all requests have in the same blocks
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 std::vector<PagedCase> coded_cases();   // rows of codes
 std::vector<PagedCase> masked_cases();  // a user's masks and score functions
+std::vector<PagedCase> formed_cases();  // passes of two kinds
 std::vector<PagedCase> sided_cases();   // rows before what is seen, biases by distance
 
 // Of packed sequences.

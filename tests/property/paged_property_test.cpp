@@ -49,6 +49,12 @@ class Blocks {
   void drop_below(std::int64_t r, std::int64_t position) {
     for (std::int64_t c = 0; c < position / rows_; ++c) table_[to_size(r * columns_ + c)] = -1;
   }
+  // The first blocks of all requests are those of the first one.
+  void share(std::int64_t blocks) {
+    for (std::size_t r = 1; r < first_row_.size(); ++r) {
+      std::copy_n(table_.begin(), blocks, table_.begin() + static_cast<std::int64_t>(r) * columns_);
+    }
+  }
   as_tensor table() const {
     return make_tensor(table_.data(), {static_cast<std::int64_t>(first_row_.size()), columns_});
   }
@@ -145,6 +151,12 @@ void fill(Pool& pool, const Blocks& blocks, const std::vector<std::int64_t>& len
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     const auto request = static_cast<std::int64_t>(r);
     for (std::int64_t p = from[r]; p < lengths[r]; ++p) {
+      if (r > 0 && lengths[0] > p && blocks.slot(request, p) == blocks.slot(0, p)) {
+        std::copy_n(pool.bytes.data() + blocks.row(0, p) * pool.logical.data.shape[1],
+                    pool.logical.data.shape[1],
+                    pool.bytes.data() + blocks.row(request, p) * pool.logical.data.shape[1]);
+        continue;
+      }
       if (in_codes(pool.paged.record)) {
         std::vector<unsigned char> codes;
         fill_codes(pool.paged.record, pool.paged.width, as_cache_heads(&pool.paged), random, codes);
@@ -213,6 +225,7 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   tokens.positions.push_back(0);
   const std::int64_t n = tokens.size();
   Blocks blocks(c.lengths, c.rows, random);
+  if (c.common > 0) blocks.share(c.common / c.rows);
   std::vector<std::int64_t> seen_from;
   for (std::int64_t length : c.lengths) {
     const std::int64_t first = c.window > 0 ? length - c.queries - c.window + 1 : 0;
@@ -283,6 +296,7 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   p.window = c.window;
   p.num_splits = c.splits;
   p.chunk = c.chunk;
+  p.form = c.form;
   const as_paged_attention_params whole = p;
   if (c.local && !cut_into_chunks(lane, c, &memory, &p, &report)) return report;
   if (!run(lane, engine, &report)) return report;
@@ -501,70 +515,6 @@ std::vector<RopeKvCase> coded_rows() {
   }
   return cases;
 }
-// Masks and score functions of a user, with what they may stand beside.
-std::vector<PagedCase> masked_cases() {
-  std::vector<PagedCase> cases(8, {"", {129, 300, 90}, 3, 8, 2});
-  for (PagedCase& c : cases) c.causal = 0;
-  cases[0].name = "mask_prefix_lm";
-  cases[0].mask = "prefix_lm(60)";
-  cases[0].queries = 80;
-  cases[1].name = "mask_documents_splits";
-  cases[1].mask = "document(30, 64, 129)";
-  cases[1].splits = 3;
-  cases[2].name = "mask_with_holes";
-  cases[2].mask = "causal && kv_idx % 3 != q_idx % 2";
-  cases[2].queries = 40;
-  cases[3].name = "mask_by_head_and_request";
-  cases[3].mask = "head % 2 == 0 ? sliding(20) : request == 1 || kv_idx % 5 == 0";
-  cases[4].name = "mask_that_hides_all";
-  cases[4].mask = "0";
-  cases[5].name = "mask_rows_that_see_nothing";
-  cases[5].mask = "q_idx % 4 != 1 && causal";
-  cases[5].queries = 20;
-  cases[5].sinks = true;
-  cases[6].name = "mask_and_score_beside_window";
-  cases[6].causal = 1;
-  cases[6].window = 50;
-  cases[6].mask = "kv_idx % 2 == 0 || kv_idx == q_idx";
-  cases[6].score = "score - (head + 1) * 0.01 * (q_idx - kv_idx)";
-  cases[7].name = "score_alone_f16";
-  cases[7].causal = 1;
-  cases[7].score = "soft_cap(3)";
-  cases[7].record = AS_RECORD_F16;
-  return cases;
-}
-
-// Rows that stand before what a request sees, and biases by distance: of a decoder behind its
-// source, of cross attention without either, with splits, over pages of other layouts.
-std::vector<PagedCase> sided_cases() {
-  std::vector<PagedCase> cases(8, {"", {129, 300, 90}, 3, 8, 2});
-  cases[0].name = "first_rows";
-  cases[0].first = 40;
-  cases[1].name = "first_rows_splits";
-  cases[1].first = 100;
-  cases[1].splits = 3;
-  cases[2].name = "first_rows_leave_none";
-  cases[2].first = 129;
-  cases[3].name = "bias_causal";
-  cases[4].name = "bias_both_ways";
-  cases[4].causal = 0;
-  cases[5].name = "bias_behind_source";
-  cases[5].first = 37;
-  cases[5].queries = 40;
-  cases[5].lengths = {80, 130, 78};
-  cases[6].name = "bias_cap_f16_heads_apart";
-  cases[6].soft_cap = 3;
-  cases[6].record = AS_RECORD_F16 | AS_RECORD_HND;
-  cases[7].name = "bias_alibi_splits";
-  cases[7].alibi = 0.3f;
-  cases[7].splits = 4;
-  for (std::size_t i = 3; i < cases.size(); ++i) {
-    cases[i].buckets = i % 2 == 0 ? 32 : 16;
-    cases[i].distance = i % 2 == 0 ? 128 : 40;
-  }
-  return cases;
-}
-
 namespace {
 
 class PagedAttentionProperty : public testing::TestWithParam<PagedCase> {};

@@ -346,6 +346,10 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
                 : "whether it has first_rows is not as its tokens stand behind a source");
   }
   number(params, layer, "window", p.window, static_cast<double>(n_.windows[to_size(layer)]));
+  // A prefix that tokens do not see whole is none that they share.
+  const bool hides = n_.windows[to_size(layer)] > 0 || chunk_of(layer) > 0 || n_.shows != nullptr ||
+                     !n_.sides.empty();
+  number(params, layer, "form", p.form, n_.form == AS_PAGED_CASCADE && hides ? 0 : n_.form);
   // Rows of chunks are found by a table that ends with them.
   number(params, layer, "chunk", p.chunk, 0);
   check_cache(params, layer, "k_cache");

@@ -62,6 +62,7 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
   n.norm_eps = c.rms_eps;
   n.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(c.head_dim));
   n.soft_cap = d.soft_cap;
+  n.form = c.switches.attention_form;
   n.alibi_bias_max = d.alibi_bias_max;
   n.layers = c.layers;
   for (const int layer : c.layers) {

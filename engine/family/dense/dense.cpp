@@ -16,6 +16,7 @@ constexpr DealtNumber kDenseDealt[] = {
     {"KV heads", &ModelConfig::kv_heads, true},
 };
 
+constexpr const char* kDenseSwitches[] = {"attention_form"};
 constexpr const char* kDenseTypes[] = {"full", "sliding", "chunked", "encoder", "cross"};
 
 constexpr PublishedModel kDenseModels[] = {
@@ -65,7 +66,7 @@ const Family& dense() {
       .validate = dense_validate,
       .layer_types = kDenseTypes,
       .layer_type = dense_type,
-      .switches = {},
+      .switches = kDenseSwitches,
       .selects = [](const ModelConfig&, int) { return false; },
       .rope = dense_rope,
       .caches = dense_caches,
@@ -133,6 +134,13 @@ std::span<const std::int32_t> dense_cache_records() {
                                               AS_RECORD_E5M2_HEAD,      AS_RECORD_E5M2_TOKEN_HEAD,
                                               AS_RECORD_INT8_TOKEN_HEAD};
   return kRecords;
+}
+
+std::int32_t dense_form(const ModelConfig& config, int layer) {
+  const std::int32_t form = config.switches.attention_form;
+  const bool whole = dense_window(config, layer) == 0 && dense_chunk(config, layer) == 0 &&
+                     config.dense.mask.empty() && !is_encoder_decoder(config);
+  return form == AS_PAGED_CASCADE && !whole ? std::int32_t{AS_PAGED_ONE_PASS} : form;
 }
 
 std::vector<float> dense_slopes(int heads, double bias_max) {

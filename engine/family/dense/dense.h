@@ -39,6 +39,10 @@ std::span<const std::int32_t> dense_cache_records();
 // One of them by the name of its format: "fp8_tensor".
 Result<std::int32_t> dense_cache_record(const std::string& name);
 
+// In which passes a layer attends (as_paged_form): the model's, but no cascade where tokens do not
+// see the whole prefix of their request.
+std::int32_t dense_form(const ModelConfig& config, int layer);
+
 // The code of a mask or a score function that dense_validate has passed, f64 [I,2] for as long as
 // the program lives; absent for an empty text.
 as_tensor dense_mask_code(const std::string& text, bool is_score);

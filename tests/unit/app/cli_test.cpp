@@ -358,14 +358,15 @@ TEST_F(Cli, SwitchesAndSizesThatAModelHasNotAreRefused) {
     EXPECT_NE(o.err.find(text), std::string::npos) << o.err;
     EXPECT_EQ(o.out, "");
   };
-  const char* const no_switch = "has no switch projections; switches of this family: none";
+  const char* const no_switch =
+      "has no switch projections; switches of this family: attention_form";
   refused({"run", "tiny-llama", "--profile", "vllm,projections=fp8"}, no_switch);
   refused({"model", "describe", "tiny-llama", "--profile", "vllm,projections=fp8"}, no_switch);
   refused({"run", small("", R"("profile": "vllm,q_norm=bf16", )"), "--model", "tiny-llama"},
           "has no switch q_norm");
-  refused({"profiles", "tiny-llama"}, "model tiny-llama of family dense has no switches");
+  refused({"profiles", "tiny-v3"}, "model tiny-v3 of family mla has no switches");
   refused({"sweep", "tiny-llama", "--vary", "switch=hadamard"},
-          "has no such switch; switches of this family: none");
+          "has no such switch; switches of this family: attention_form");
   refused({"sweep", "tiny-llama", "--vary", "topk=4,8"},
           "no layer of tiny-llama that runs selects");
   refused({"sweep", "tiny-llama", "--vary", "window=4,8"},

@@ -565,8 +565,14 @@ TEST(ScenarioNeeds, ProfilesDiffer) {
   const auto vllm = profile_lines(model);
   ASSERT_TRUE(set_profile(model, "deepseek"));
   EXPECT_NE(profile_lines(model), vllm);
-  EXPECT_EQ(profile_lines(*preset("tiny-llama")),
+  EXPECT_EQ(profile_lines(*preset("tiny-v3")),
             std::vector<std::string>{"Nothing: this model has no switches."});
+  ModelConfig dense = *preset("tiny-llama");
+  EXPECT_EQ(profile_lines(dense),
+            std::vector<std::string>{"passes of attention: one over all rows"});
+  dense.switches = *profile_switches("vllm,attention_form=cascade");
+  EXPECT_EQ(profile_lines(dense),
+            std::vector<std::string>{"passes of attention: a common prefix once for all, merged"});
 }
 
 }  // namespace scenario_edit_test

@@ -145,12 +145,15 @@ TEST(ModelConfig, SwitchesThatAFamilyHasNotAreRefusedByName) {
   EXPECT_EQ(refused.error().text(),
             "profile \"deepseek,projections=fp8\": model tiny-llama of family dense has no switch "
             "hadamard, round_rotated, index_format, round_pooled, q_norm, projections; switches of "
-            "this family: none");
+            "this family: attention_form (one_pass, merged, cascade)");
   EXPECT_EQ(dense.switches.profile, "vllm");
   ASSERT_TRUE(set_profile(v4, "deepseek,projections=fp8"));
   EXPECT_EQ(v4.switches.profile, "deepseek,projections=fp8");
-  // Its own are those of the table.
-  EXPECT_EQ(switches_of_model(v4), switch_list());
+  // Its own are those of the table, but that of dense attention, which has it alone.
+  EXPECT_EQ(switch_list(), switches_of_model(v4) + ", " + switches_of_model(dense));
+  ASSERT_TRUE(set_profile(dense, "vllm,attention_form=cascade"));
+  EXPECT_EQ(dense.switches.attention_form, AS_PAGED_CASCADE);
+  EXPECT_FALSE(set_profile(v4, "vllm,attention_form=cascade"));
 }
 
 // What a file of before meant by the name of a profile, as the text of today.
