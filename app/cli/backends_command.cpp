@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/text/format.h"
 #include "app/text/say.h"
@@ -13,6 +14,7 @@
 #include "app/views/backends_view.h"
 #include "engine/backend/attention_request.h"
 #include "engine/backend/attention_workspace.h"
+#include "engine/backend/occupancy.h"
 #include "engine/family/models.h"
 #include "kernels/params/op_table.h"
 
@@ -264,6 +266,73 @@ void add_workspace(CLI::App& backends, std::function<Result<as_status>()>& actio
   });
 }
 
+struct OccupancyCommand {
+  LaunchNumbers launch;
+  std::string gpu;  // empty = all that are known
+  bool json = false;
+};
+
+Result<as_status> occupancy_command(const OccupancyCommand& command) {
+  std::vector<ComputeCapability> gpus;
+  for (const GpuLimits& limits : gpu_limits()) gpus.push_back(limits.capability);
+  if (!command.gpu.empty()) {
+    AttentionRequest request;
+    if (auto ok = set_platform(request, command.gpu); !ok) return ok.error();
+    if (request.platform != AttentionPlatform::kCuda) {
+      return bad_input("occupancy is of GPUs of NVIDIA", "allowed: such as sm_90");
+    }
+    gpus = {request.gpu};
+  }
+  json rows = json::array();
+  std::vector<std::string> lines;
+  std::optional<Error> refused;
+  for (const ComputeCapability gpu : gpus) {
+    const auto of = occupancy(command.launch, gpu);
+    if (!of) {
+      if (gpus.size() == 1) return of.error();
+      refused = of.error();
+      lines.push_back(fmt::format("{:<8}refused: {}", capability_name(gpu), of.error().message));
+      rows.push_back({{"gpu", capability_name(gpu)}, {"refused", of.error().message}});
+      continue;
+    }
+    json limits = json::object();
+    std::vector<std::string> each;
+    for (const OccupancyLimit& limit : of->limits) {
+      limits[limit.what] = limit.blocks;
+      each.push_back(fmt::format("{} {}", limit.what, limit.blocks));
+    }
+    lines.push_back(fmt::format("{:<8}{}", capability_name(gpu), describe(*of, gpu)));
+    lines.push_back(fmt::format("        blocks by limit: {}", fmt::join(each, ", ")));
+    rows.push_back({{"gpu", capability_name(gpu)},
+                    {"blocks", of->blocks},
+                    {"warps_of_block", of->warps_of_block},
+                    {"share", of->share},
+                    {"limits", limits},
+                    {"by", of->by}});
+  }
+  if (refused && std::ranges::all_of(rows, [](const json& r) { return r.contains("refused"); })) {
+    return *refused;
+  }
+  if (command.json) {
+    say_json(json{{"format", "attnscope-occupancy"}, {"version", 1}, {"gpus", rows}});
+    return AS_OK;
+  }
+  for (const std::string& line : lines) say("{}\n", line);
+  return AS_OK;
+}
+
+void add_occupancy(CLI::App& backends, std::function<Result<as_status>()>& action) {
+  auto* sub = backends.add_subcommand(
+      "occupancy", "Blocks of a kernel that run on a multiprocessor at once, and what limits them");
+  auto command = std::make_shared<OccupancyCommand>();
+  sub->add_option("--threads", command->launch.threads, "Of a block")->required();
+  sub->add_option("--registers", command->launch.registers, "Of a thread, as ptxas -v says (0)");
+  sub->add_option("--shared", command->launch.shared, "Bytes of a block, static and dynamic (0)");
+  sub->add_option("--gpu", command->gpu, "sm_80, sm_90 .. (default: all that are known)");
+  sub->add_flag("--json", command->json, "Print as JSON");
+  sub->callback([=, &action] { action = [=] { return occupancy_command(*command); }; });
+}
+
 }  // namespace
 
 void add_backends_command(CLI::App& app, std::function<Result<as_status>()>& action) {
@@ -276,6 +345,7 @@ void add_backends_command(CLI::App& app, std::function<Result<as_status>()>& act
   list->callback([=, &action] { action = [=] { return list_backends_command(*as_json); }; });
   add_explain(*backends, action);
   add_workspace(*backends, action);
+  add_occupancy(*backends, action);
 }
 
 }  // namespace attnscope

@@ -1,4 +1,5 @@
 // attnscope backends: what it prints, in words and as JSON, and what it refuses.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/app/cli_fixture.h"
@@ -37,6 +38,32 @@ TEST_F(BackendsCli, ExplainMarksThePathTaken) {
         "    -  MAMBA2 ", "layer kind: asked attention, allowed mamba2"}) {
     EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
   }
+}
+
+TEST_F(BackendsCli, OccupancyIsOfEveryGpuOrOfOne) {
+  const std::vector<std::string> words = {"backends",    "occupancy", "--threads", "256",
+                                          "--registers", "128",       "--shared",  "114688"};
+  const Outcome all = run(words);
+  ASSERT_EQ(all.code, 0) << all.err;
+  for (const char* part :
+       {"sm_80   1 block of 8 warps at once, 12 % of 64 warps; shared memory lets no more run",
+        "sm_89   refused: shared 114688 of a launch on sm_89",
+        "sm_90   2 blocks of 8 warps at once, 25 % of 64 warps; registers and shared memory let",
+        "blocks by limit: threads 8, blocks 32, registers 2, shared memory 2"}) {
+    EXPECT_NE(all.out.find(part), std::string::npos) << part << "\n" << all.out;
+  }
+  // Two lines a GPU, one where it refuses.
+  EXPECT_EQ(std::ranges::count(all.out, '\n'), 10) << all.out;
+  std::vector<std::string> one = words;
+  one.insert(one.end(), {"--gpu", "sm_90", "--json"});
+  const json parsed = json::parse(run(one).out);
+  EXPECT_EQ(parsed["format"], "attnscope-occupancy");
+  ASSERT_EQ(parsed["gpus"].size(), 1u);
+  EXPECT_EQ(parsed["gpus"][0]["blocks"], 2);
+  EXPECT_EQ(parsed["gpus"][0]["limits"]["threads"], 8);
+  EXPECT_EQ(run({"backends", "occupancy", "--threads", "2000"}).code, 3);
+  EXPECT_EQ(run({"backends", "occupancy", "--threads", "64", "--gpu", "rocm"}).code, 3);
+  EXPECT_EQ(run({"backends", "occupancy"}).code, 2);
 }
 
 TEST_F(BackendsCli, ExplainFollowsItsOptions) {
