@@ -63,6 +63,11 @@ struct KvRows {
   // A head of the row in a slot, from bf16 numbers.
   void put(std::int64_t slot, std::int64_t kv_head, const std::uint16_t* values,
            std::int64_t size) const;
+  // Its first byte.
+  const unsigned char* head(std::int64_t block, std::int64_t in_page, std::int64_t kv_head) const {
+    if (coded) return codes.base + codes.at(block, in_page, kv_head);
+    return reinterpret_cast<const unsigned char*>(pages.at(block, in_page, kv_head));
+  }
   // A head of a row as fp32.
   void read(const simd::Kernels& simd, std::int64_t block, std::int64_t in_page,
             std::int64_t kv_head, std::int64_t size, float* to) const {

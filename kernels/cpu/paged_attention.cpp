@@ -1,6 +1,6 @@
 // paged_attention: blocks of neighbouring tokens of a request, and of the query heads that share a
 // KV head, over tiles of its rows. Scores and values are small matrix products, the softmax runs
-// online over the tiles.
+// online over the tiles. Where queries are few, rows of codes are multiplied as they are.
 //
 // The context is cut at fixed rows into parts, each attended on its own and merged by LSE, so that
 // a long one can be spread over threads; whether it is changes no byte. Tiles begin at multiples of
@@ -170,6 +170,9 @@ class Worker {
     floats(columns_, kTile * s_.size);
     floats(values_, kTile * s_.stride_v);
     floats(scores_, kQueries * kTile);
+    codes_.resize(static_cast<std::size_t>(kTile));
+    floats(scales_, kTile);
+    floats(zeros_, kTile);
   }
 
   // Rows from .. to - 1 of the block's request into a fresh state.
@@ -182,6 +185,7 @@ class Worker {
     load_queries(b, kv_head);
     for (I64 tile = from / kTile * kTile; tile < to; tile += kTile) {
       const I64 first = std::max(tile, from), end = std::min(tile + kTile, to);
+      prefetch(b, kv_head, end, std::min(end + kTile, to));
       score(b, kv_head, first, end);
       load_values(b, kv_head, first, end);
       add(b, kv_head, first, end, state);
@@ -233,10 +237,63 @@ class Worker {
     return {*at<std::int32_t>(p_.table, b.request, n / rows.rows), in_page, rows.rows - in_page};
   }
 
+  // Asks for rows that the next tile reads: a head's numbers of a row are a short run, far from
+  // those of the next row, which no machine guesses.
+  void prefetch(const Block& b, I64 kv_head, I64 first, I64 end) const {
+    prefetch(s_.k, s_.size, b, kv_head, first, end);
+    prefetch(s_.v, s_.size_v, b, kv_head, first, end);
+  }
+  void prefetch(const KvRows& rows, I64 size, const Block& b, I64 kv_head, I64 first,
+                I64 end) const {
+    constexpr I64 kLine = 64;
+    const I64 step = rows.coded ? rows.codes.row : 2 * rows.pages.row;
+    const I64 bytes = rows.coded ? size : 2 * size;
+    const bool scales = rows.coded && rows.codes.beside == nullptr;
+    for (I64 n = first, run = 0; n < end; n += run) {
+      const Place at_row = place(rows, b, n);
+      run = std::min(at_row.run, end - n);
+      const unsigned char* head = rows.head(at_row.block, at_row.in_page, kv_head);
+      for (I64 i = 0; i < run; ++i) {
+        for (I64 at = 0; at < bytes; at += kLine) __builtin_prefetch(head + i * step + at, 0, 2);
+        if (!scales) continue;
+        const I64 scale = rows.codes.scale_at(at_row.block, at_row.in_page + i, kv_head);
+        __builtin_prefetch(rows.codes.base + scale, 0, 2);
+      }
+    }
+  }
+
+  // A tile's rows of codes: where they lie, and their scales.
+  simd::CodeRows code_rows(const KvRows& rows, const Block& b, I64 kv_head, I64 first, I64 end) {
+    for (I64 n = first, run = 0; n < end; n += run) {
+      const Place at_row = place(rows, b, n);
+      run = std::min(at_row.run, end - n);
+      for (I64 i = 0; i < run; ++i) {
+        const HeadScale read = head_scale(rows.codes, at_row.block, at_row.in_page + i, kv_head);
+        const auto k = static_cast<std::size_t>(n - first + i);
+        codes_[k] = rows.head(at_row.block, at_row.in_page + i, kv_head);
+        scales_[k] = read.scale;
+        zeros_[k] = read.zero;
+      }
+    }
+    return code_rows_from(0);
+  }
+  simd::CodeRows code_rows_from(I64 row) const {
+    return {codes_.data() + row, scales_.data() + row, zeros_.data() + row};
+  }
+  const simd::CodeKernels& of_codes(const KvRows& rows) const {
+    if (rows.codes.code == AS_CODE_I8) return simd_.i8;
+    return rows.codes.code == AS_CODE_E5M2 ? simd_.e5m2 : simd_.e4m3;
+  }
+
   // scores_[query][row - first] = q . k
   void score(const Block& b, I64 kv_head, I64 first, I64 end) {
     const I64 queries = b.count * b.heads, size = s_.size;
     if (queries >= kManyQueries) return score_many(b, kv_head, first, end);
+    if (s_.k.coded) {
+      return of_codes(s_.k).dot(queries_.data(), size, queries,
+                                code_rows(s_.k, b, kv_head, first, end), end - first, size,
+                                scores_.data(), kTile);
+    }
     I64 copied = 0;  // rows at the end of the tile's keys so far
     const bool bf16 = s_.k.bf16();
     for (I64 n = first, run = 0; n < end; n += run) {
@@ -301,6 +358,11 @@ class Worker {
   }
 
   void load_values(const Block& b, I64 kv_head, I64 first, I64 end) {
+    codes_as_they_are_ = s_.v.coded && b.count * b.heads < kManyQueries;
+    if (codes_as_they_are_) {
+      code_rows(s_.v, b, kv_head, first, end);
+      return;
+    }
     for (I64 n = first, run = 0; n < end; n += run) {
       const Place at_row = place(s_.v, b, n);
       run = std::min(at_row.run, end - n);
@@ -309,6 +371,18 @@ class Worker {
                   values_.data() + (n - first + i) * s_.stride_v);
       }
     }
+  }
+
+  // Values of n rows of the tile, from row `at` of it on, with their weights, to those of queries.
+  void weigh(float* weights, I64 queries, I64 at, I64 n, I64 query, State& state) {
+    float* to = state.values.data() + query * s_.stride_v;
+    if (codes_as_they_are_) {
+      of_codes(s_.v).add(weights, kTile, queries, code_rows_from(at), n, to, s_.stride_v,
+                         s_.size_v);
+      return;
+    }
+    simd_.gemm_add(weights, kTile, queries, values_.data() + at * s_.stride_v, s_.stride_v, n, to,
+                   s_.stride_v, s_.stride_v);
   }
 
   // The first row from `from` on, before `to`, that the mask shows query i, or hides; `to`: none.
@@ -330,9 +404,7 @@ class Worker {
         if (from < stop) {
           float* scores = scores_.data() + i * kTile + from - first;
           soften(b, kv_head, from, scores, stop - from, state, i);
-          simd_.gemm_add(scores, kTile, 1, values_.data() + (from - first) * s_.stride_v,
-                         s_.stride_v, stop - from, state.values.data() + i * s_.stride_v,
-                         s_.stride_v, s_.stride_v);
+          weigh(scores, 1, from - first, stop - from, i, state);
         }
         from = stop;
       }
@@ -357,9 +429,8 @@ class Worker {
       for (I64 i = query; i < query + queries; ++i) {
         soften(b, kv_head, from, scores_.data() + i * kTile + from - first, to - from, state, i);
       }
-      simd_.gemm_add(scores_.data() + query * kTile + from - first, kTile, queries,
-                     values_.data() + (from - first) * s_.stride_v, s_.stride_v, to - from,
-                     state.values.data() + query * s_.stride_v, s_.stride_v, s_.stride_v);
+      weigh(scores_.data() + query * kTile + from - first, queries, from - first, to - from, query,
+            state);
     }
   }
 
@@ -415,6 +486,9 @@ class Worker {
   const simd::Kernels& simd_ = simd::kernels();
   std::vector<Bits> query_bits_, key_bits_;
   std::vector<float> queries_, keys_, columns_, values_, scores_;
+  std::vector<const unsigned char*> codes_;  // rows of the tile's keys, then of its values
+  std::vector<float> scales_, zeros_;        // theirs
+  bool codes_as_they_are_ = false;           // its values are not widened before they are weighed
 };
 
 // The block for each run of query heads of a KV head that fits.

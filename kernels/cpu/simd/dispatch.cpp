@@ -3,10 +3,22 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(ATTNSCOPE_SIMD_X86)
+#include <cpuid.h>
+#endif
+
 #include "kernels/cpu/simd/simd.h"
 
 namespace attnscope::cpu::simd {
 namespace {
+
+#if defined(ATTNSCOPE_SIMD_X86)
+// Not among what every compiler's __builtin_cpu_supports knows.
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+#endif
 
 const Kernels& choose() {
   const Levels levels = runnable_levels();
@@ -27,7 +39,7 @@ const Kernels& choose() {
 Levels runnable_levels() {
   Levels levels = {{&generic::table()}, 1};
 #if defined(ATTNSCOPE_SIMD_X86)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
     levels.items[levels.count++] = &avx2::table();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {

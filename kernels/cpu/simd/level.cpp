@@ -1,5 +1,6 @@
 // One SIMD level. Compiled once per level with that level's flags and ATTNSCOPE_SIMD_LEVEL set to
 // its name; nothing with external linkage but the table may be defined here.
+#include "kernels/cpu/simd/codes.h"
 #include "kernels/cpu/simd/gemm.h"
 #include "kernels/cpu/simd/rows.h"
 #include "kernels/cpu/simd/simd.h"
@@ -35,6 +36,9 @@ const Kernels& table() {
       .encode_e5m2 = encode_e5m2_row,
       .decode_i8 = decode_i8_row,
       .encode_i8 = encode_i8_row,
+      .e4m3 = {.dot = dot_codes<E4m3>, .add = add_codes<E4m3>},
+      .e5m2 = {.dot = dot_codes<E5m2>, .add = add_codes<E5m2>},
+      .i8 = {.dot = dot_codes<Int8>, .add = add_codes<Int8>},
       .pool = pool,
       .relu_weighted_sum = relu_weighted_sum,
   };

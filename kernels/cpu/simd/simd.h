@@ -8,6 +8,24 @@
 
 namespace attnscope::cpu::simd {
 
+// Rows of codes of one kind, each with what they are read as: (code - zero) * scale.
+struct CodeRows {
+  const unsigned char* const* codes = nullptr;
+  const float* scale = nullptr;
+  const float* zero = nullptr;  // of int8 alone
+};
+
+// Products over them.
+struct CodeKernels {
+  // y[i,j] = scale[j] * sum_k x[i,k] * (codes[j][k] - zero[j])
+  void (*dot)(const float* x, std::int64_t x_stride, std::int64_t rows, const CodeRows& w,
+              std::int64_t outs, std::int64_t k, float* y, std::int64_t y_stride);
+  // c[i,n] += sum_j a[i,j] * scale[j] * (codes[j][n] - zero[j]). a becomes what codes are
+  // multiplied with.
+  void (*add)(float* a, std::int64_t a_stride, std::int64_t rows, const CodeRows& w, std::int64_t k,
+              float* c, std::int64_t c_stride, std::int64_t n);
+};
+
 struct Kernels {
   const char* name;
 
@@ -61,6 +79,8 @@ struct Kernels {
   // number.
   void (*decode_i8)(const unsigned char* codes, float scale, float zero, std::int64_t n, float* y);
   void (*encode_i8)(const float* x, float zero, std::int64_t n, unsigned char* codes);
+
+  CodeKernels e4m3, e5m2, i8;
 
   // Per channel: softmax of the scores over the rows, weighted sum of the values. Rows without a
   // pointer are masked out.
