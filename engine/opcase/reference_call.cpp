@@ -24,18 +24,29 @@ OpParams op_params(const CaseCall& call) {
 
 }  // namespace
 
+// A cache whose rows a list of slots names, as those rows alone, and the list as their numbers.
+void ReferenceCall::make_listed(std::int32_t op, std::size_t offset, as_cache& cache,
+                                as_tensor& slots) {
+  const std::int32_t heads = cache.data.reserved;
+  const as_tensor rows = gather_rows(cache, slots, gathered_);
+  slots_ = rows_by_token(params_.data(), *RowAccess::find(op, static_cast<std::uint32_t>(offset)));
+  cache.addressing = AS_LOGICAL;
+  cache.rows_per_block = 0;
+  cache.data = rows;
+  cache.data.reserved = heads;
+  slots = make_tensor(slots_.data(), {slots.shape[0]});
+}
+
 Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
   const CaseOp& op = call.op();
   params_.assign((op.params_size + 7) / 8, 0);
   std::memcpy(params_.data(), call.params(), op.params_size);
   if (op.id == AS_OP_GATHER_ROWS) {
     auto& p = *reinterpret_cast<as_gather_rows_params*>(params_.data());
-    const as_tensor rows = gather_rows(p.cache, p.slots, gathered_);
-    slots_ = rows_by_token(&p, *RowAccess::find(op.id, offsetof(as_gather_rows_params, cache)));
-    p.cache.addressing = AS_LOGICAL;
-    p.cache.rows_per_block = 0;
-    p.cache.data = rows;
-    p.slots = make_tensor(slots_.data(), {p.slots.shape[0]});
+    make_listed(op.id, offsetof(as_gather_rows_params, cache), p.cache, p.slots);
+  } else if (op.id == AS_OP_CONVERT_ROWS) {
+    auto& p = *reinterpret_cast<as_convert_rows_params*>(params_.data());
+    make_listed(op.id, offsetof(as_convert_rows_params, from), p.from, p.slots);
   } else if (!op.helper) {
     const OpParams engine = op_params(call);
     OpParams copy = engine;

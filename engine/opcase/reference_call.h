@@ -21,6 +21,8 @@ class ReferenceCall {
   as_tensor output(const as_tap_info& tap) const;
 
  private:
+  void make_listed(std::int32_t op, std::size_t offset, as_cache& cache, as_tensor& slots);
+
   std::vector<std::uint64_t> params_;
   std::array<Scratch, kMostTaps> outputs_;
   std::vector<std::int64_t> slots_;

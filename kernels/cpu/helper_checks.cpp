@@ -1,6 +1,8 @@
 #include <unordered_map>
 
 #include "kernels/cpu/helper_ops.h"
+#include "kernels/cpu/kv_codes.h"
+#include "kernels/cpu/kv_pages.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 
@@ -20,6 +22,30 @@ bool float_or_bf16(const char* name, const as_tensor& t, Check& check) {
 bool positions_fit(const as_rope& rope, const as_tensor& positions, Check& check) {
   for (I64 t = 0; t < positions.shape[0]; ++t) {
     if (!check.rope_position(rope, t, *at<I64>(positions, t))) return false;
+  }
+  return true;
+}
+
+// Pages of two caches, by address.
+bool share_memory(const as_tensor& a, const as_tensor& b) {
+  if (as_tensor_numel(&a) == 0 || as_tensor_numel(&b) == 0) return false;
+  const auto begin = [](const as_tensor& t) { return reinterpret_cast<std::uintptr_t>(t.data); };
+  const auto end = [&](const as_tensor& t) {
+    return begin(t) + static_cast<std::uintptr_t>((t.shape[0] - 1) * t.stride[0] + t.shape[1]);
+  };
+  return begin(a) < end(b) && begin(b) < end(a);
+}
+
+bool slots_apart(const as_tensor& slots, Check& check) {
+  std::unordered_map<I64, I64> first;
+  for (I64 n = 0; n < slots.shape[0]; ++n) {
+    const I64 slot = *at<I64>(slots, n);
+    if (slot < 0) continue;
+    const auto [before, fresh] = first.emplace(slot, n);
+    if (fresh) continue;
+    return check.fail("slots[%lld] and slots[%lld] are both %lld; a row is converted once",
+                      static_cast<Longs>(before->second), static_cast<Longs>(n),
+                      static_cast<Longs>(slot));
   }
   return true;
 }
@@ -94,6 +120,23 @@ bool check_params(const as_gather_rows_params& p, bool values, Check& check) {
   }
   return check.tensor("out", p.out, p.out.dtype, {p.slots.shape[0], width}) &&
          (!values || check.slots("slots", p.slots, p.cache));
+}
+
+bool check_params(const as_convert_rows_params& p, bool values, Check& check) {
+  const I64 heads = as_cache_heads(&p.from);
+  const I64 size = p.from.width / heads;
+  if (!check_kv_cache("from", p.from, heads, size, check) ||
+      !check_head_size("from", size, check) || !check_kv_cache("to", p.to, heads, size, check) ||
+      !check.tensor("slots", p.slots, AS_I64, {kAny}) ||
+      !check_kv_scale("from_scale", p.from_scale, p.from.record, heads, values, check) ||
+      !check_kv_scale("to_scale", p.to_scale, p.to.record, heads, values, check)) {
+    return false;
+  }
+  if (share_memory(p.from.data, p.to.data)) {
+    return check.fail("from and to share memory: a row would be read after it was written");
+  }
+  return !values || (check.slots("slots", p.slots, p.from) && check.slots("slots", p.slots, p.to) &&
+                     slots_apart(p.slots, check));
 }
 
 bool check_params(const as_copy_blocks_params& p, bool values, Check& check) {

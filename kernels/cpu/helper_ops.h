@@ -18,6 +18,7 @@ bool check_params(const as_sequence_table_params& p, bool values, Check& check);
 bool check_params(const as_page_indices_params& p, bool values, Check& check);
 bool check_params(const as_compact_tables_params& p, bool values, Check& check);
 bool check_params(const as_pad_rows_params& p, bool values, Check& check);
+bool check_params(const as_convert_rows_params& p, bool values, Check& check);
 // Tensors may lie on different sides: each is looked at as if it were on the host.
 bool check_params(const as_copy_blocks_params& p, bool values, Check& check);
 
@@ -32,5 +33,6 @@ void sequence_table(const as_sequence_table_params& p, const as_call* call, Chec
 void page_indices(const as_page_indices_params& p, const as_call* call, Check& check);
 void compact_tables(const as_compact_tables_params& p, const as_call* call, Check& check);
 void pad_rows(const as_pad_rows_params& p, const as_call* call, Check& check);
+void convert_rows(const as_convert_rows_params& p, const as_call* call, Check& check);
 
 }  // namespace attnscope::cpu

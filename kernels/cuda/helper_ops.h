@@ -18,5 +18,6 @@ int sequence_table(const as_sequence_table_params& p, const Launch& launch);
 int page_indices(const as_page_indices_params& p, const Launch& launch);
 int compact_tables(const as_compact_tables_params& p, const Launch& launch);
 int pad_rows(const as_pad_rows_params& p, const Launch& launch);
+int convert_rows(const as_convert_rows_params& p, const Launch& launch);
 
 }  // namespace attnscope::cuda

@@ -105,6 +105,11 @@ void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device
   stage_caches(AS_OP_GATHER_ROWS, host, device, staging);
 }
 
+void stage_more(const as_convert_rows_params& host, as_convert_rows_params& device,
+                Staging& staging) {
+  stage_caches(AS_OP_CONVERT_ROWS, host, device, staging);
+}
+
 void stage_more(const as_exchange_rows_params& host, as_exchange_rows_params& device,
                 Staging& staging) {
   stage_caches(AS_OP_EXCHANGE_ROWS, host, device, staging);

@@ -32,6 +32,8 @@ void stage_more(const as_rope_kv_insert_params& host, as_rope_kv_insert_params& 
 void stage_more(const as_paged_attention_params& host, as_paged_attention_params& device,
                 Staging& staging);
 void stage_more(const as_gather_rows_params& host, as_gather_rows_params& device, Staging& staging);
+void stage_more(const as_convert_rows_params& host, as_convert_rows_params& device,
+                Staging& staging);
 void stage_more(const as_exchange_rows_params& host, as_exchange_rows_params& device,
                 Staging& staging);
 void stage_more(const as_inverse_rope_quantise_params& host,

@@ -44,6 +44,7 @@ std::vector<Bug> code_bugs();        // quantised rows of keys and values
 std::vector<Bug> mask_bugs();        // masks and score functions of a user
 std::vector<Bug> mla_bugs();         // absorbed MLA and the indexer that scores tokens
 std::vector<Bug> batch_bugs();       // helper ops that make tables and lists of a batch
+std::vector<Bug> convert_bugs();     // rows in another format, a helper op too
 
 // The right op.
 std::int32_t run_cpu(as_op_id op, const void* params, const as_call* call, as_error* error);

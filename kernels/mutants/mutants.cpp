@@ -38,7 +38,9 @@ const std::vector<Lane>& lanes() {
 const std::vector<Lane>& helpers() {
   static const std::vector<Lane> kHelpers = [] {
     std::vector<Lane> lanes;
-    for (const Bug& bug : batch_bugs()) lanes.push_back(lane_of(bug));
+    for (const auto& bugs : {batch_bugs(), convert_bugs()}) {
+      for (const Bug& bug : bugs) lanes.push_back(lane_of(bug));
+    }
     return lanes;
   }();
   return kHelpers;

@@ -118,6 +118,11 @@ static const as_cache_access kGatherAccess[] = {
     READS_SLOTS(as_gather_rows_params, cache, slots, AS_CACHE_ANY, 0),
 };
 
+static const as_cache_access kConvertAccess[] = {
+    READS_SLOTS(as_convert_rows_params, from, slots, AS_CACHE_ANY, 0),
+    WRITES_SLOTS(as_convert_rows_params, to, slots, AS_CACHE_ANY, 0),
+};
+
 static const as_cache_access kExchangeAccess[] = {
     READS_SLOTS(as_exchange_rows_params, fresh, fresh_from, AS_CACHE_ANY, 0),
     WRITES_COPIES(as_exchange_rows_params, pages, pages_to, fresh_from),
@@ -148,6 +153,7 @@ static const struct {
     ACCESSES(AS_OP_SPARSE_MLA_ATTENTION, kSparseMlaAccess),
     ACCESSES(AS_OP_EXCHANGE_ROWS, kExchangeAccess),
     ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),
+    ACCESSES(AS_OP_CONVERT_ROWS, kConvertAccess),
 };
 
 const as_cache_access* as_cache_accesses(int32_t op, uint32_t* count) {

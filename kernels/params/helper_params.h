@@ -39,6 +39,20 @@ typedef struct as_gather_rows_params {
   as_tensor out;   /* out bf16 or f32 [N,width]; f32 for state rows */
 } as_gather_rows_params;
 
+/* convert_rows: row slots[n] of `to` = row slots[n] of `from` in the format of `to`. Both hold keys
+ * or values of G heads of one size, in records as rope_kv_insert stores (paged_params.h); pages may
+ * have different sizes. Each number as it is read, code * s or (code - z) * s in fp32, rounded to
+ * bf16 (NaN: 0x7fc0), then stored as a row of rope_kv_insert is; a NaN in f16 is 0x7e00. Slot -1:
+ * none. No slot stands in the list twice, and `from` and `to` share no memory. */
+typedef struct as_convert_rows_params {
+  as_params_head head;
+  as_cache from;        /* in  rows of G heads */
+  as_cache to;          /* out as many heads of the same size */
+  as_tensor slots;      /* in  i64 [N], of both caches */
+  as_tensor from_scale; /* in  f32 [1] or [G], optional: as the record of from asks */
+  as_tensor to_scale;   /* in  f32 [1] or [G], optional: likewise of to */
+} as_convert_rows_params;
+
 /* copy_blocks: block pairs[n][1] of `to` gets the bytes of block pairs[n][0] of `from`; with
  * `exchange` both get each other's. A negative id: the pair is skipped. No block may be written
  * twice, nor be read by one pair and written by another. Sides may lie on the host and on the GPU;

@@ -24,6 +24,13 @@ static const as_tap_info kGatherRows[] = {
     OUT(as_gather_rows_params, out, "N,width", "bf16|f32", "bytes"),
 };
 
+static const as_tap_info kConvertRows[] = {
+    IN_CACHE(as_convert_rows_params, from, "rows,bytes"),
+    IN(as_convert_rows_params, slots, "N", "i64"),
+    IN_BOTH(as_convert_rows_params, from_scale, to_scale, "scales", "f32"),
+    OUT_CACHE(as_convert_rows_params, to, "N,bytes", "bytes", slots),
+};
+
 static const as_tap_info kCopyBlocks[] = {
     IN(as_copy_blocks_params, from, "B,bytes", "u8"),
     IN(as_copy_blocks_params, pairs, "N,2", "i64"),

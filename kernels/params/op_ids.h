@@ -98,7 +98,8 @@
   ENTRY(AS_OP_SEQUENCE_TABLE, 1006, as_sequence_table_params, sequence_table) \
   ENTRY(AS_OP_PAGE_INDICES, 1007, as_page_indices_params, page_indices) \
   ENTRY(AS_OP_COMPACT_TABLES, 1008, as_compact_tables_params, compact_tables) \
-  ENTRY(AS_OP_PAD_ROWS, 1009, as_pad_rows_params, pad_rows)
+  ENTRY(AS_OP_PAD_ROWS, 1009, as_pad_rows_params, pad_rows) \
+  ENTRY(AS_OP_CONVERT_ROWS, 1010, as_convert_rows_params, convert_rows)
 
 #define AS_OP_NUMBER(id, number, params, function) id = (number),
 typedef enum as_op_id {

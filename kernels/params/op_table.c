@@ -699,6 +699,8 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        METADATA, 456, kCompactTables, FIELDS(kCompactTablesFields)),
     OP(AS_OP_PAD_ROWS, "pad_rows", "Rows of different length as a rectangle.", HELPER, METADATA,
        280, kPadRows, FIELDS(kPadRowsFields)),
+    OP(AS_OP_CONVERT_ROWS, "convert_rows", "Rows of keys or values in another format.", HELPER,
+       COPY, 480, kConvertRows, NO_FIELDS),
 };
 
 const as_op_info* as_op_at(int32_t index) {

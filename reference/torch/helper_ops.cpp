@@ -50,6 +50,19 @@ void gather_rows(const as_gather_rows_params& p, const Precision&) {
   put(p.out, out);
 }
 
+// NaN has no sign, so that its bytes are the same however it came about.
+void convert_rows(const as_convert_rows_params& p, const Precision& precision) {
+  const Numbers numbers(precision);
+  const std::int64_t heads = std::max<std::int64_t>(1, p.from.data.reserved);
+  const CacheRows from(p.from, "from", kKvRecord, p.from.width, heads, &p.from_scale);
+  const CacheRows to(p.to, "to", kKvRecord, p.from.width, heads, &p.to_scale);
+  const Tensor slots = integers(p.slots, "slots", {kAny});
+  const Tensor there = slots.masked_select(slots.ge(0));
+  const Tensor read = numbers.bf16(numbers.fp32(from.load(there)));
+  to.store(there, read.masked_fill(read.isnan(), std::numeric_limits<double>::quiet_NaN()),
+           numbers);
+}
+
 // As sparse_attention over a cache of plain values.
 void workspace_attention(const as_workspace_attention_params& p, const Precision& precision) {
   const Tensor rows = floats(p.rows, "rows", {kAny, AS_HEAD_DIM}).cpu().contiguous();

@@ -40,6 +40,7 @@ void expect_right(const Report& report) { EXPECT_TRUE(report.ok()) << report; }
 
 AS_CHECKS(GpuMergeStates, MergeCase, check_merge, merge_cases());
 AS_CHECKS(GpuGatherRows, GatherCase, check_gather, gather_cases());
+AS_CHECKS(GpuConvertRows, ConvertCase, check_convert, convert_cases());
 AS_CHECKS(GpuWorkspaceAttention, WorkspaceCase, check_workspace, workspace_cases());
 AS_CHECKS(GpuInverseRopeQuantise, TurnCase, check_turn, turn_cases());
 AS_CHECKS(GpuFp8Linear, Fp8Case, check_fp8, fp8_cases());

@@ -236,9 +236,17 @@ as_op_id op_of(const Lane& mutant) {
   return AS_OP_COUNT;
 }
 
+std::vector<Lane> table_bugs() {
+  std::vector<Lane> bugs;
+  for (const Lane& mutant : mutants::helpers()) {
+    if (op_of(mutant) != AS_OP_COUNT) bugs.push_back(mutant);
+  }
+  return bugs;
+}
+
 TEST(BatchTableBugs, AreNamedAloneAndNobodyElse) {
   std::vector<as_op_id> spoiled;
-  for (const Lane& mutant : mutants::helpers()) {
+  for (const Lane& mutant : table_bugs()) {
     EXPECT_EQ(accused({&mutant}), std::vector<as_op_id>{op_of(mutant)}) << mutant.name;
     EXPECT_EQ(mutant.ops.count(), 1) << mutant.name;
     spoiled.push_back(op_of(mutant));
@@ -249,7 +257,7 @@ TEST(BatchTableBugs, AreNamedAloneAndNobodyElse) {
 }
 
 TEST(BatchTableBugs, AreNamedWithOthers) {
-  const std::vector<Lane>& all = mutants::helpers();
+  const std::vector<Lane> all = table_bugs();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Lane& one = all[i];
     const Lane& other = all[(i + 5) % all.size()];

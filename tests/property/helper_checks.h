@@ -26,6 +26,15 @@ struct GatherCase {
 };
 Report check_gather(const Lane& lane, const GatherCase& c);
 
+struct ConvertCase {
+  std::string name;
+  std::int32_t from = AS_RECORD_BF16, to = AS_RECORD_BF16;
+  std::int64_t heads = 1, size = 64, rows = 16, to_rows = 16;  // of a page
+  std::int64_t pages = 5;
+};
+Report check_convert(const Lane& lane, const ConvertCase& c);
+std::vector<ConvertCase> convert_cases();
+
 struct CopyCase {
   std::string name;
   std::int64_t blocks = 1, bytes = 64, pad = 0, pairs = 1;

@@ -5,6 +5,10 @@
 #include <cstring>
 #include <numeric>
 
+#include "kernels/cpu/codec.h"
+#include "kernels/cpu/kv_codes.h"
+#include "kernels/mutants/mutants.h"
+#include "kernels/params/row_format.h"
 #include "tests/property/helper_checks.h"
 
 namespace attnscope::properties {
@@ -191,6 +195,136 @@ std::vector<GatherCase> gather_cases() {
       }
     }
   }
+  return cases;
+}
+
+namespace {
+
+// Pages of keys in a record, with the scales that it has beside them.
+struct ConvertPages {
+  ConvertPages(std::int32_t record, const ConvertCase& c, std::int64_t rows, Random& random) {
+    const as_row_layout l = as_row_layout_of(record, c.heads * c.size, c.heads, rows);
+    const std::int64_t pages = (c.pages * c.rows + rows - 1) / rows, stride = l.page + 8;
+    bytes.assign(static_cast<std::size_t>(pages * stride), 0xa5);
+    cache.data = make_tensor(bytes.data(), {pages, l.page});
+    cache.data.stride[0] = stride;
+    cache.data.reserved = static_cast<std::int32_t>(c.heads);
+    cache.record = record;
+    cache.rows_per_block = static_cast<std::int32_t>(rows);
+    cache.width = static_cast<std::int32_t>(c.heads * c.size);
+    const std::int32_t per = l.format->parts[0].per;
+    if (l.format->parts[0].scale == AS_CODE_NONE || per == AS_PER_BLOCK) return;
+    for (std::int64_t h = 0; h < (per == AS_PER_HEAD ? c.heads : 1); ++h) {
+      scales.push_back(std::ldexp(1.0f + static_cast<float>(below(random, 9)) / 8, -7));
+    }
+  }
+  as_tensor scale() {
+    return scales.empty() ? no_tensor()
+                          : make_tensor(scales.data(), {static_cast<std::int64_t>(scales.size())});
+  }
+
+  std::vector<unsigned char> bytes;
+  std::vector<float> scales;
+  as_cache cache{};
+};
+
+}  // namespace
+
+// Rows of normals, of zeros, with NaN and infinities, as the CPU lane stores them; slots in no
+// order, some of them none. What no slot names keeps its bytes.
+Report check_convert(const Lane& lane, const ConvertCase& c) {
+  Report report(case_seed(c.name));
+  Random random(report.seed());
+  Memory memory;
+  ConvertPages from(c.from, c, c.rows, random), to(c.to, c, c.to_rows, random);
+  const cpu::KvRows writer(from.cache, from.scale());
+  std::vector<std::uint16_t> head(static_cast<std::size_t>(c.size));
+  std::vector<std::int64_t> slots;
+  for (std::int64_t slot = 0; slot < c.pages * c.rows; ++slot) {
+    for (std::int64_t h = 0; h < c.heads; ++h) {
+      for (std::uint16_t& x : head) {
+        x = slot % 11 == 3 ? std::uint16_t{0} : cpu::float_to_bf16(normal(random));
+      }
+      if (slot % 7 == 2)
+        head.front() = cpu::float_to_bf16(slot % 2 == 0 ? kInfinity : std::nanf(""));
+      writer.put(slot, h, head.data(), c.size);
+    }
+    if (slot % 5 != 4) slots.push_back(slot % 9 == 8 ? -1 : slot);
+  }
+  std::shuffle(slots.begin(), slots.end(), random);
+  auto p = helper_params<as_convert_rows_params>();
+  p.from = from.cache;
+  p.to = to.cache;
+  p.slots = memory.ints64(slots);
+  p.from_scale = from.scale();
+  p.to_scale = to.scale();
+
+  const auto count = static_cast<std::int64_t>(slots.size());
+  const std::int64_t from_bytes = as_cache_row_bytes(&p.from), to_bytes = as_cache_row_bytes(&p.to);
+  std::vector<unsigned char> read(static_cast<std::size_t>(count * from_bytes));
+  std::vector<unsigned char> made(static_cast<std::size_t>(count * to_bytes));
+  std::vector<std::int64_t> rows;
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t slot = slots[static_cast<std::size_t>(n)];
+    rows.push_back(slot < 0 ? -1 : n);
+    if (slot >= 0) as_row_get(&p.from, slot, read.data() + n * from_bytes);
+  }
+  auto sim = p;
+  const auto logical = [&](as_cache& cache, std::vector<unsigned char>& bytes, std::int64_t size) {
+    cache.addressing = AS_LOGICAL;
+    cache.rows_per_block = 0;
+    cache.data = make_tensor(bytes.data(), {count, size});
+    cache.data.reserved = static_cast<std::int32_t>(c.heads);
+  };
+  logical(sim.from, read, from_bytes);
+  logical(sim.to, made, to_bytes);
+  sim.slots = memory.ints64(rows);
+  if (!run_helper(*reference::sim_lane(), AS_OP_CONVERT_ROWS, sim, &report)) return report;
+
+  const std::vector<unsigned char> before = from.bytes;
+  std::vector<unsigned char> expected = to.bytes;
+  as_cache into = p.to;
+  into.data.data = expected.data();
+  for (std::int64_t n = 0; n < count; ++n) {
+    const std::int64_t slot = slots[static_cast<std::size_t>(n)];
+    if (slot >= 0) as_row_put(&into, slot, made.data() + n * to_bytes);
+  }
+  if (!run_helper(lane, AS_OP_CONVERT_ROWS, p, &report)) return report;
+  if (from.bytes != before) report.fail("from", "was written to");
+  if (to.bytes != expected) {
+    const auto [mine, theirs] = std::ranges::mismatch(to.bytes, expected);
+    report.fail("to", "byte " + std::to_string(mine - to.bytes.begin()) + " is " +
+                          std::to_string(*mine) + ", ref.sim has " + std::to_string(*theirs));
+  }
+  memory.check_guards(&report);
+  return report;
+}
+
+std::vector<ConvertCase> convert_cases() {
+  constexpr std::int32_t kRecords[] = {AS_RECORD_BF16,
+                                       AS_RECORD_F16,
+                                       AS_RECORD_FP8_TENSOR,
+                                       AS_RECORD_FP8_HEAD,
+                                       AS_RECORD_FP8_TOKEN_HEAD,
+                                       AS_RECORD_E5M2_TENSOR,
+                                       AS_RECORD_E5M2_TOKEN_HEAD,
+                                       AS_RECORD_INT8_TOKEN_HEAD};
+  std::vector<ConvertCase> cases;
+  for (const std::int32_t from : kRecords) {
+    for (const std::int32_t to : kRecords) {
+      const auto i = static_cast<std::int64_t>(cases.size());
+      ConvertCase c{std::string(as_row_format_of(from)->name) + "_to_" +
+                    as_row_format_of(to)->name};
+      c.from = i % 3 == 1 ? from | AS_RECORD_HND : from;
+      c.to = i % 4 == 2 ? to | AS_RECORD_HND : to;
+      c.heads = 1 + i % 3;
+      c.size = i % 2 == 0 ? 64 : 100;
+      c.rows = i % 5 == 3 ? 5 : 16;
+      c.to_rows = i % 5 == 1 ? 8 : c.rows;
+      cases.push_back(c);
+    }
+  }
+  cases.push_back({"odd_size", AS_RECORD_F16, AS_RECORD_BF16, 2, 33, 4, 16, 3});
   return cases;
 }
 
@@ -445,6 +579,59 @@ void expect_right(const Report& report) { EXPECT_TRUE(report.ok()) << report; }
 class MergeStates : public testing::TestWithParam<MergeCase> {};
 TEST_P(MergeStates, MatchesTheReference) { expect_right(check_merge(*cpu::lane(), GetParam())); }
 INSTANTIATE_TEST_SUITE_P(Shapes, MergeStates, testing::ValuesIn(merge_cases()), name_of<MergeCase>);
+
+class ConvertRows : public testing::TestWithParam<ConvertCase> {};
+TEST_P(ConvertRows, MatchesTheReference) { expect_right(check_convert(*cpu::lane(), GetParam())); }
+INSTANTIATE_TEST_SUITE_P(Shapes, ConvertRows, testing::ValuesIn(convert_cases()),
+                         name_of<ConvertCase>);
+
+// Each planted bug is wrong where it can be, and the lanes of others' ops are not.
+TEST(ConvertBugs, AreFoundByTheReference) {
+  int planted = 0;
+  for (const Lane& mutant : mutants::helpers()) {
+    if (mutant.ops[AS_OP_CONVERT_ROWS] == nullptr) continue;
+    ++planted;
+    EXPECT_TRUE(std::ranges::any_of(convert_cases(), [&](const ConvertCase& c) {
+      return !check_convert(mutant, c).ok();
+    })) << mutant.name;
+  }
+  EXPECT_EQ(planted, 4);
+}
+
+TEST(ConvertRows, RefusesWhatItCannotConvert) {
+  Report report(1);
+  Random random(1);
+  const ConvertCase c{"refused", AS_RECORD_BF16, AS_RECORD_INT8_TOKEN_HEAD, 2, 64, 4, 4, 3};
+  ConvertPages from(c.from, c, c.rows, random), to(c.to, c, c.to_rows, random);
+  std::vector<std::int64_t> slots = {0, 11, -1};
+  auto p = helper_params<as_convert_rows_params>();
+  p.from = from.cache;
+  p.to = to.cache;
+  p.slots = make_tensor(slots.data(), {std::int64_t{3}});
+  const auto refusal = [&](const as_convert_rows_params& params) {
+    as_error error{};
+    const auto status = cpu::lane()->ops[AS_OP_CONVERT_ROWS](&params, nullptr, &error);
+    return status == AS_OK ? std::string() : std::string(error.message);
+  };
+  EXPECT_EQ(refusal(p), "");
+  slots[1] = 12;
+  EXPECT_NE(refusal(p).find("slots[1]"), std::string::npos) << refusal(p);
+  slots[1] = 0;
+  EXPECT_EQ(refusal(p), "convert_rows: slots[0] and slots[1] are both 0; a row is converted once");
+  slots[1] = 1;
+  auto wrong = p;
+  wrong.to = p.from;
+  EXPECT_NE(refusal(wrong).find("share memory"), std::string::npos) << refusal(wrong);
+  wrong = p;
+  wrong.to.record = AS_RECORD_FP8_HEAD;
+  EXPECT_NE(refusal(wrong).find("to_scale"), std::string::npos) << refusal(wrong);
+  wrong = p;
+  wrong.to.width = 64;
+  EXPECT_NE(refusal(wrong).find("to has rows of"), std::string::npos) << refusal(wrong);
+  wrong = p;
+  wrong.from.record = AS_RECORD_STATE;
+  EXPECT_NE(refusal(wrong).find("from holds record state"), std::string::npos) << refusal(wrong);
+}
 
 class GatherRows : public testing::TestWithParam<GatherCase> {};
 TEST_P(GatherRows, MatchesTheReference) { expect_right(check_gather(*cpu::lane(), GetParam())); }

@@ -1,5 +1,6 @@
-// Cases of the helper ops that make tables of a batch: kept, written, read and run again in the CPU
-// lane, the reference and each planted bug, which the case names.
+// Cases of the helper ops that make tables of a batch, and of the one that converts rows: kept,
+// written, read and run again in the CPU lane, the reference and each planted bug, which the case
+// names.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,7 +12,9 @@
 #include "app/wiring/wiring.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/case_run.h"
+#include "kernels/cpu/codec.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/cpu/kv_codes.h"
 #include "kernels/mutants/mutants.h"
 #include "kernels/params/helper_params.h"
 #include "kernels/params/tensor_view.h"
@@ -74,6 +77,38 @@ class TableCases : public testing::Test {
     return keep(AS_OP_PAD_ROWS, &p);
   }
 
+  // Rows of two heads of 8 numbers, bf16 and e4m3, into int8 pages of another size.
+  OpCase convert_rows(std::int32_t from) {
+    constexpr std::int64_t kWidth = 16;
+    const as_row_layout source = as_row_layout_of(from, kWidth, 2, 4);
+    const as_row_layout target = as_row_layout_of(AS_RECORD_INT8_TOKEN_HEAD, kWidth, 2, 2);
+    from_bytes_.assign(static_cast<std::size_t>(2 * source.page), 0);
+    to_bytes_.assign(static_cast<std::size_t>(4 * target.page), 0);
+    auto p = head<as_convert_rows_params>();
+    const auto set = [](as_cache& cache, const as_row_layout& l, std::vector<std::uint8_t>& bytes) {
+      cache.data =
+          make_tensor(bytes.data(), {static_cast<std::int64_t>(bytes.size()) / l.page, l.page});
+      cache.data.reserved = 2;
+      cache.record = l.format->record;
+      cache.rows_per_block = static_cast<std::int32_t>(l.rows);
+      cache.width = kWidth;
+    };
+    set(p.from, source, from_bytes_);
+    set(p.to, target, to_bytes_);
+    const cpu::KvRows rows(p.from, no_tensor());
+    for (std::int64_t slot = 0; slot < 8; ++slot) {
+      for (std::int64_t h = 0; h < 2; ++h) {
+        std::uint16_t values[8];
+        for (int i = 0; i < 8; ++i) {
+          values[i] = cpu::float_to_bf16(static_cast<float>((slot + 3) * (i - 2) + 5 * h) / 4);
+        }
+        rows.put(slot, h, values, 8);
+      }
+    }
+    p.slots = make_tensor(slots_.data(), {4});
+    return keep(AS_OP_CONVERT_ROWS, &p);
+  }
+
   OpCase keep(as_op_id id, const void* params) {
     as_error error{};
     EXPECT_EQ(cpu::lane()->ops[id](params, nullptr, &error), AS_OK) << error.message;
@@ -122,12 +157,21 @@ class TableCases : public testing::Test {
   Ints starts_ = Ints(5), lens_ = Ints(4), blocks_ = Ints(12), columns_ = Ints(12),
        counts_ = Ints(2), owners_ = Ints(16), pages_ = Ints(8);
   std::vector<std::int64_t> positions_ = std::vector<std::int64_t>(16);
+  std::vector<std::int64_t> slots_{6, 0, -1, 3};
+  std::vector<std::uint8_t> from_bytes_, to_bytes_;
 };
 
 TEST_F(TableCases, OfSequencesNameTheirBugs) { judge(sequence_table()); }
 TEST_F(TableCases, OfPagesNameTheirBugs) { judge(page_indices()); }
 TEST_F(TableCases, OfCompactTablesNameTheirBugs) { judge(compact_tables()); }
 TEST_F(TableCases, OfPaddedRowsNameTheirBugs) { judge(pad_rows()); }
+TEST_F(TableCases, OfConvertedRowsNameTheirBugs) {
+  judge(convert_rows(AS_RECORD_FP8_TOKEN_HEAD));
+  const OpCase of_bf16 = convert_rows(AS_RECORD_BF16);
+  EXPECT_TRUE(equal(of_bf16, "cpu"));
+  EXPECT_TRUE(equal(of_bf16, "ref.sim"));
+  EXPECT_FALSE(equal(of_bf16, "mutant:converted_without_zero"));
+}
 
 }  // namespace table_cases_test
 }  // namespace attnscope
