@@ -1,6 +1,7 @@
 #include "app/cli/study_command.h"
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "app/cli/model_options.h"
@@ -17,6 +18,7 @@ struct CacheStudyCommand {
   std::string scenario, csv, svg;
   CacheStudyOptions options;
   int threads = 0;
+  bool json = false;
 };
 
 // Without a path nothing is asked for.
@@ -32,7 +34,11 @@ Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& ch
   cpu::ThreadPool pool(c.threads);
   const auto study = study_cache_formats(*scenario, c.options, pool.handle());
   if (!study) return study.error();
-  say("{}", Lines{cache_study_text(*study)});
+  if (c.json) {
+    say_json(cache_study_json(*study));
+  } else {
+    say("{}", Lines{cache_study_text(*study)});
+  }
   if (auto ok = save(c.csv, cache_study_csv(*study)); !ok) return ok.error();
   if (auto ok = save(c.svg, cache_study_svg(*study)); !ok) return ok.error();
   return AS_OK;
@@ -57,6 +63,7 @@ void add_study_command(CLI::App& app, std::function<Result<as_status>()>& action
       ->check(CLI::Range(1, 256));
   caches->add_option("--csv", c->csv, "Write the numbers");
   caches->add_option("--svg", c->svg, "Write a drawing of the errors");
+  caches->add_flag("--json", c->json, "Print the numbers as JSON instead of the tables");
   caches->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
   caches->callback([=, &action] { action = [=] { return study_caches(*c, *choice); }; });
 }

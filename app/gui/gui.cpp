@@ -58,10 +58,13 @@ std::vector<std::string> first_commands(const GuiOptions& options) {
   return commands;
 }
 
-// Some frames: docking finds its sizes, and a panel that was brought to the front is drawn.
+// Some frames: docking finds its sizes, and a panel that was brought to the front is drawn. What it
+// computes on a thread of its own ends before the next command, which may save it.
 Result<void> draw_frames(App& app, Platform& platform) {
   constexpr int kFrames = 4;
-  for (int i = 0; i < kFrames; ++i) {
+  const double end = now_seconds() + kPatience;
+  const auto waits = [&] { return app.shell().animating() && now_seconds() < end; };
+  for (int i = 0; i < kFrames; i = waits() ? 1 : i + 1) {
     platform.begin_frame(0);
     app.frame();
   }

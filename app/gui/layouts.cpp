@@ -59,12 +59,13 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
-  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool", "row_sweep"});
+  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool", "row_sweep", "cache_study"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events", "notes", "history"});
   b.dock(right, {"error", "backends", "training"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
-  b.dock(split(below, ImGuiDir_Right, 0.42f), {"sink", "coverage", "plan", "index_keys"});
+  b.dock(split(below, ImGuiDir_Right, 0.42f),
+         {"sink", "coverage", "plan", "index_keys", "row_error"});
   b.dock(below, {"top_k", "window", "why"});
   b.dock(rest, {"tensor", "bytes"});
 }
@@ -74,12 +75,12 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(238);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
-  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool", "row_pool", "row_sweep"});
+  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool", "row_pool", "row_sweep", "cache_study"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Right, 0.42f),
          {"error", "sink", "selection", "why", "coverage", "events", "notes", "history", "plan",
-          "index_keys", "backends"});
+          "index_keys", "row_error", "backends"});
   b.dock(rest, {"tensor", "top_k", "window", "bytes", "training"});
 }
 
@@ -95,14 +96,14 @@ void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
     return build_small(
         b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
-         "notes", "history", "plan", "row_pool", "row_sweep", "index_keys", "backends",
-         "training"});
+         "notes", "history", "plan", "row_pool", "row_sweep", "cache_study", "index_keys",
+         "row_error", "backends", "training"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
-  build_small(
-      b, rest, {"block_tables", "pool", "window", "scenario"},
-      {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
-       "notes", "history", "plan", "row_pool", "row_sweep", "index_keys", "backends", "training"});
+  build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
+              {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage",
+               "events", "notes", "history", "plan", "row_pool", "row_sweep", "cache_study",
+               "index_keys", "row_error", "backends", "training"});
 }
 
 void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
@@ -113,14 +114,14 @@ void build_cache(Builder& b, ImGuiID rest, ImVec2 size) {
   ImGuiID below = split(right, ImGuiDir_Down, 0.5f);
   b.dock(split(below, ImGuiDir_Right, 0.5f), {"selection"});
   b.dock(below, {"bytes", "scenario"});
-  b.dock(right, {"pool", "row_pool", "row_sweep"});
+  b.dock(right, {"pool", "row_pool", "row_sweep", "cache_study"});
 }
 
 void build_selection(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, px(172) / size.y), {"timeline"});
   ImGuiID right = split(rest, ImGuiDir_Right, 0.4f);
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "block_tables"});
-  b.dock(right, {"sink", "row_pool", "row_sweep", "training"});
+  b.dock(right, {"sink", "row_pool", "row_sweep", "cache_study", "training"});
   b.dock(split(rest, ImGuiDir_Down, 0.42f), {"window", "why"});
   b.dock(rest, {"top_k"});
 }

@@ -79,6 +79,22 @@ double length_of(const Numbers16& x, const Numbers16* less, double* largest) {
   return sum;
 }
 
+// Counts what is done in runs of a chunk of tokens; an error where nobody waits any more.
+class StudySteps {
+ public:
+  StudySteps(StudyProgress* progress, std::int64_t all) : progress_(progress), all_(all) {}
+  Result<void> step() {
+    if (progress_ == nullptr) return {};
+    progress_->done = static_cast<double>(++done_) / static_cast<double>(all_);
+    if (!progress_->stopped) return {};
+    return usage_error("the study was stopped", "run it again");
+  }
+
+ private:
+  StudyProgress* progress_;
+  std::int64_t done_ = 0, all_;
+};
+
 class DenseRun {
  public:
   DenseRun(const ModelConfig& config, const Weights& weights, std::vector<std::int32_t> text,
@@ -118,8 +134,9 @@ class DenseRun {
   }
 
   // The whole text over bf16 rows; keeps what rows are made of.
-  Result<void> prefill(StudyRows& rows) {
+  Result<void> prefill(StudyRows& rows, StudySteps& steps) {
     for (std::int64_t first = 0; first < rows_; first += kPrefillChunk) {
+      if (auto ok = steps.step(); !ok) return ok;
       const std::int64_t n = std::min(kPrefillChunk, rows_ - first);
       if (auto run = forward(rows, first, n, nullptr, true); !run) return run.error();
     }
@@ -336,26 +353,6 @@ class DenseRun {
   OpParams params_;
 };
 
-Result<void> fits_study(const ModelConfig& c, const CacheStudyOptions& options) {
-  const DenseAttention& d = c.dense;
-  const bool plain = c.family == "dense" && !d.encoder && d.sides.empty() && d.mask.empty() &&
-                     d.score.empty() && d.shared_layers == 0 && dense_chunk(c) == 0;
-  if (!plain) {
-    return bad_input(fmt::format("{}: formats of rows are studied of dense decoders whose layers "
-                                 "have keys and values of their own, without chunks and masks",
-                                 c.name),
-                     "take tiny-llama, tiny-gemma, tiny-gptoss or a checkpoint of such a model");
-  }
-  if (options.lengths.empty() || !std::ranges::is_sorted(options.lengths) ||
-      options.lengths.front() < options.tokens || options.lengths.back() > c.max_position) {
-    return bad_input(
-        fmt::format("lengths are ascending, from {} (the tokens looked at) to {} "
-                    "(positions of {})",
-                    options.tokens, c.max_position, c.name));
-  }
-  return {};
-}
-
 // The bytes of the texts that prompts are cut from.
 Result<std::vector<std::int32_t>> study_text(std::int64_t length) {
   const auto assets = assets_folder();
@@ -405,12 +402,32 @@ CacheStudyPoint compared(std::int64_t length, const StudyRun& bf16, const StudyR
 
 }  // namespace
 
+Result<void> fits_cache_study(const ModelConfig& c, const CacheStudyOptions& options) {
+  const DenseAttention& d = c.dense;
+  const bool plain = c.family == "dense" && !d.encoder && d.sides.empty() && d.mask.empty() &&
+                     d.score.empty() && d.shared_layers == 0 && dense_chunk(c) == 0;
+  if (!plain) {
+    return bad_input(fmt::format("{}: formats of rows are studied of dense decoders whose layers "
+                                 "have keys and values of their own, without chunks and masks",
+                                 c.name),
+                     "take tiny-llama, tiny-gemma, tiny-gptoss or a checkpoint of such a model");
+  }
+  if (options.lengths.empty() || !std::ranges::is_sorted(options.lengths) ||
+      options.lengths.front() < options.tokens || options.lengths.back() > c.max_position) {
+    return bad_input(
+        fmt::format("lengths are ascending, from {} (the tokens looked at) to {} "
+                    "(positions of {})",
+                    options.tokens, c.max_position, c.name));
+  }
+  return {};
+}
+
 Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStudyOptions& options,
-                                       const as_threads* threads) {
+                                       const as_threads* threads, StudyProgress* progress) {
   Scenario plain = scenario;
   plain.model.dense.cache_record = AS_RECORD_BF16;
   const ModelConfig& config = plain.model;
-  if (auto ok = fits_study(config, options); !ok) return ok.error();
+  if (auto ok = fits_cache_study(config, options); !ok) return ok.error();
   if (auto ok = check_memory(2 * parameter_count(config)); !ok) return ok.error();
   const auto weights = study_weights(plain, threads);
   if (!weights) return weights.error();
@@ -418,7 +435,10 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
   if (!text) return text.error();
   DenseRun run(config, *weights, std::move(*text), threads);
   StudyRows plain_rows = run.empty_rows(AS_RECORD_BF16);
-  if (auto ok = run.prefill(plain_rows); !ok) return ok.error();
+  const std::int64_t chunks = (options.lengths.back() + kPrefillChunk - 1) / kPrefillChunk;
+  const std::int64_t lengths = to_count(options.lengths.size());
+  StudySteps steps(progress, chunks + to_count(dense_cache_records().size()) * lengths);
+  if (auto ok = run.prefill(plain_rows, steps); !ok) return ok.error();
   std::vector<StudyRun> bf16;
   for (const std::int64_t length : options.lengths) {
     auto own = run.forward(plain_rows, length - options.tokens, options.tokens, nullptr, false);
@@ -439,6 +459,7 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
     auto rows = run.rows_in(record);
     if (!rows) return rows.error();
     for (std::size_t i = 0; i < options.lengths.size(); ++i) {
+      if (auto ok = steps.step(); !ok) return ok.error();
       const std::int64_t first = options.lengths[i] - options.tokens;
       std::optional<StudyRun> runs[2];
       for (int k = 0; k < 2; ++k) {

@@ -11,7 +11,9 @@
 // Static scales are those that take the largest number of the first 128 rows to the largest code.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -44,13 +46,24 @@ struct CacheStudy {
   std::vector<CacheStudyFormat> formats;  // the first is bf16
 };
 
+// How far a study is, for others to look at, and whether it shall end.
+struct StudyProgress {
+  std::atomic<double> done = 0;  // share
+  std::atomic<bool> stopped = false;
+};
+
+// Whether the model and the lengths are what can be studied, before any work.
+Result<void> fits_cache_study(const ModelConfig& config, const CacheStudyOptions& options);
+
 // An error where the model is no dense one whose layers have rows of their own, in pages of whole
 // requests, or where it has fewer positions than are asked for.
 Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStudyOptions& options,
-                                       const as_threads* threads);
+                                       const as_threads* threads,
+                                       StudyProgress* progress = nullptr);
 
 std::string cache_study_text(const CacheStudy& study);
 std::string cache_study_csv(const CacheStudy& study);
+nlohmann::json cache_study_json(const CacheStudy& study);
 // Errors over the length, both logarithmic.
 std::string cache_study_svg(const CacheStudy& study);
 

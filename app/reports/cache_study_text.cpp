@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "app/reports/cache_study.h"
 #include "app/text/format.h"
@@ -65,6 +66,27 @@ std::string cache_study_csv(const CacheStudy& study) {
     }
   }
   return out;
+}
+
+nlohmann::json cache_study_json(const CacheStudy& study) {
+  nlohmann::json formats = nlohmann::json::array();
+  for (const CacheStudyFormat& f : study.formats) {
+    nlohmann::json points = nlohmann::json::array();
+    for (const CacheStudyPoint& p : f.points) {
+      points.push_back({{"length", p.length},
+                        {"error", p.error},
+                        {"largest", p.largest},
+                        {"carried", p.carried},
+                        {"changed", p.changed}});
+    }
+    formats.push_back(
+        {{"name", f.name}, {"bytes_per_token", f.bytes_per_token}, {"points", std::move(points)}});
+  }
+  return {{"format", "attnscope-cache-study"},
+          {"version", 1},
+          {"model", study.model},
+          {"tokens", study.tokens},
+          {"formats", std::move(formats)}};
 }
 
 std::string cache_study_svg(const CacheStudy& study) {

@@ -340,7 +340,7 @@ const char* row_tap(as_op_id op, const std::string& cache) {
 }  // namespace
 
 std::vector<double> values_before(const StepTrace& step, const OpTrace& op, const RowsCopy& rows,
-                                  std::int64_t row) {
+                                  std::int64_t row, ValuesOf whose) {
   const TapCopy* tap = op.tap(row_tap(op.place.op, rows.name));
   if (tap == nullptr || tap->value.rank < 2) return {};
   const std::int64_t heads = tap->value.rank == 3 ? tap->value.shape[1] : 1;
@@ -348,7 +348,8 @@ std::vector<double> values_before(const StepTrace& step, const OpTrace& op, cons
   if (heads * width != rows.width) return {};
   const std::int64_t kept = step.kept_index(rows.tokens[static_cast<std::size_t>(row)]);
   if (kept < 0 || kept >= tap->value.shape[0]) return {};
-  const as_tensor& source = present(tap->reference) ? tap->reference : tap->value;
+  const bool reference = whose == ValuesOf::kReference && present(tap->reference);
+  const as_tensor& source = reference ? tap->reference : tap->value;
   std::vector<double> values(static_cast<std::size_t>(rows.width));
   for (std::int64_t i = 0; i < rows.width; ++i) {
     const TapIndex index =

@@ -103,9 +103,11 @@ struct ScaleGroup {
 };
 std::vector<ScaleGroup> scale_groups(const RecordBytes& row);
 
-// Values that row `row` of `rows` was quantised from (ref.sim's where it ran); empty = not kept.
+// Values that row `row` of `rows` was quantised from: ref.sim's where it ran, or the engine's own;
+// empty = not kept.
+enum class ValuesOf { kReference, kEngine };
 std::vector<double> values_before(const StepTrace& step, const OpTrace& op, const RowsCopy& rows,
-                                  std::int64_t row);
+                                  std::int64_t row, ValuesOf whose = ValuesOf::kReference);
 
 // A row of one layer's page inside a block, in logical form; empty outside the bytes given.
 std::vector<std::uint8_t> row_of_page(const CacheSpec& spec, const std::vector<std::uint8_t>& block,

@@ -513,14 +513,14 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   if (!choice.layers.empty() && (*parsed)["model"].is_object()) {
     (*parsed)["model"]["layers"] = choice.layers;
   }
-  if (!choice.cache_dtype.empty()) {
-    if (const auto record = dense_cache_record(choice.cache_dtype); !record) {
+  if (choice.cache_dtype) {
+    if (const auto record = dense_cache_record(*choice.cache_dtype); !record) {
       const Error& wrong = record.error();
       return bad_input(fmt::format("--cache-dtype: {}", wrong.message), wrong.hint);
     }
   }
-  if (!choice.cache_dtype.empty() && (*parsed)["model"].is_object()) {
-    (*parsed)["model"]["cache_dtype"] = choice.cache_dtype;
+  if (choice.cache_dtype && (*parsed)["model"].is_object()) {
+    (*parsed)["model"]["cache_dtype"] = *choice.cache_dtype;
   }
   if (!choice.attend.empty()) {
     if (!parsed->contains("ess") || !(*parsed)["ess"].is_object()) {

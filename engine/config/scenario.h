@@ -78,6 +78,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -150,14 +151,14 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
 // A model and inputs in the place of a scenario's own. Paths as on the command line.
 struct ModelChoice {
   std::string model;  // a preset, a config.json or the folder of a checkpoint; empty = its own
-  std::vector<int> layers;    // empty = its own, or those of another model
-  std::string cache_dtype;    // of rows of K and V; empty = its own
-  std::string hidden_states;  // empty = its own
-  std::string attend;         // of "ess"; empty = its own
-  int ranks = 0;              // 0 = its own
-  int rank = -1;              // -1 = its own
+  std::vector<int> layers;                 // empty = its own, or those of another model
+  std::optional<std::string> cache_dtype;  // of rows of K and V; none = its own
+  std::string hidden_states;               // empty = its own
+  std::string attend;                      // of "ess"; empty = its own
+  int ranks = 0;                           // 0 = its own
+  int rank = -1;                           // -1 = its own
   bool any() const {
-    return !model.empty() || !layers.empty() || !cache_dtype.empty() || !hidden_states.empty() ||
+    return !model.empty() || !layers.empty() || cache_dtype || !hidden_states.empty() ||
            !attend.empty() || ranks > 0 || rank >= 0;
   }
 };

@@ -236,8 +236,9 @@ TEST(Driven, TheTabInFrontIsInSight) {
     ImGui::GetIO().DisplaySize = ImVec2(1280, 720);
     user.settle();
     user.wait(4);
-    for (const char* panel : {"error", "backends", "notes", "history", "events", "coverage", "sink",
-                              "plan", "index_keys", "why", "bytes", "training", "tensor"}) {
+    for (const char* panel :
+         {"error", "backends", "notes", "history", "events", "coverage", "sink", "plan",
+          "index_keys", "row_error", "why", "bytes", "training", "tensor"}) {
       user.show(panel);
       user.wait(3);
       const ImGuiWindow* window = window_of(user, panel);

@@ -25,10 +25,11 @@ void wait_for(Trial& t, std::string_view text) {
 Effects shell_effects() {
   Effects e;
   for (const char* panel :
-       {"timeline",   "pipeline", "block_tables", "pool",    "cache",     "window",   "top_k",
-        "sink",       "tensor",   "bytes",        "error",   "selection", "notes",    "events",
-        "scenario",   "review",   "coverage",     "why",     "compare",   "time",     "plan",
-        "index_keys", "backends", "row_pool",     "history", "training",  "row_sweep"}) {
+       {"timeline", "pipeline", "block_tables", "pool",       "cache",      "window",
+        "top_k",    "sink",     "tensor",       "bytes",      "error",      "selection",
+        "notes",    "events",   "scenario",     "review",     "coverage",   "why",
+        "compare",  "time",     "plan",         "index_keys", "backends",   "row_pool",
+        "history",  "training", "row_sweep",    "row_error",  "cache_study"}) {
     e[std::string("panel.") + panel] = [panel](Trial& t) {
       t.run(std::string("panel.close=") + panel);
       EXPECT_FALSE(t.in_front(panel));
@@ -70,6 +71,15 @@ Effects shell_effects() {
     t.run("row_sweep.stop");
     EXPECT_FALSE(t.app->commands().run("row_sweep.stop")) << "nothing runs";
   };
+  // The trial's session is of DeepSeek-V4, whose rows have a format of their own.
+  e["cache_study.run"] = [](Trial& t) {
+    EXPECT_FALSE(t.app->commands().run("cache_study.run=128,x"));
+    const auto refused = t.app->commands().run("cache_study.run=128+512");
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().text().find("studied of dense decoders"), std::string::npos);
+    EXPECT_FALSE(t.app->commands().run("cache_study.stop")) << "nothing runs";
+  };
+  e["cache_study.stop"] = e["cache_study.run"];
   e["messages.dismiss"] = [](Trial& t) {
     t.bench().say(Message::Kind::kInfo, "said in a test");
     t.user.settle();

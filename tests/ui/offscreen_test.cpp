@@ -96,6 +96,17 @@ TEST_F(OffScreen, CommandsFindWhatIsOnTheScreen) {
   EXPECT_GT(fs::file_size(table), 10u);
 }
 
+// A picture is of what a panel has computed, however long that took.
+TEST_F(OffScreen, CommandsWaitForWhatAPanelComputes) {
+  const std::string table = (folder_ / "sweep.csv").string();
+  options_.commands = {"row_sweep.generate=batch=4,context=4096,top-k=256,steps=32",
+                       "panel.table=row_sweep:" + table};
+  const auto ran = run();
+  ASSERT_TRUE(ran) << ran.error().text();
+  ASSERT_TRUE(fs::exists(table));
+  EXPECT_GT(fs::file_size(table), 200u) << "a line a pool";
+}
+
 TEST_F(OffScreen, TheLaneIsThatAskedFor) {
   options_.report = (folder_ / "report.json").string();
   options_.references = References::kSim;

@@ -1,5 +1,11 @@
 // Formats of rows of K and V that options name, and files that a study is to be kept in: what is
 // wrong with them is said of the option, before any work.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "engine/family/dense/dense.h"
+#include "engine/io/json_file.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -37,6 +43,38 @@ TEST_F(StudyCli, LooksAtItsFilesBeforeItStudies) {
   const Outcome studied = run(with("--csv", path("errors.csv")));
   EXPECT_EQ(studied.code, 3);
   EXPECT_EQ(studied.err.find("--csv"), std::string::npos) << studied.err;
+}
+
+TEST_F(StudyCli, SaysThatNoNameIsNoFormat) {
+  refused({"run", "tiny-llama", "--cache-dtype", ""}, "--cache-dtype: \"\" is no format of rows");
+  refused({"study", "cache-dtype", "no-such-scenario"}, "no-such-scenario");
+}
+
+// The same study as a table, as CSV and as JSON.
+TEST_F(StudyCli, PrintsItsNumbersAsJson) {
+  const Outcome out = run({"study", "cache-dtype", "tiny-llama", "--lengths", "24,40", "--tokens",
+                           "4", "--json", "--csv", path("study.csv")});
+  ASSERT_EQ(out.code, 0) << out.err;
+  const auto json = nlohmann::json::parse(out.out);
+  EXPECT_EQ(json["format"], "attnscope-cache-study");
+  EXPECT_EQ(json["model"], "tiny-llama");
+  EXPECT_EQ(json["tokens"], 4);
+  ASSERT_EQ(json["formats"].size(), dense_cache_records().size());
+  EXPECT_EQ(json["formats"][0]["name"], "bf16");
+  std::string csv = "format,bytes_per_token,length,error,largest,carried,changed,tokens\n";
+  for (const auto& format : json["formats"]) {
+    ASSERT_EQ(format["points"].size(), 2u);
+    EXPECT_EQ(format["points"][1]["length"], 40);
+    const bool exact = format["name"] == "bf16" || format["name"] == "f16";
+    for (const auto& point : format["points"]) {
+      EXPECT_EQ(point["error"] == 0.0, exact) << format["name"];
+      csv += fmt::format("{},{},{},{:.6g},{:.6g},{:.6g},{},4\n", format["name"].get<std::string>(),
+                         format["bytes_per_token"].get<int>(), point["length"].get<int>(),
+                         point["error"].get<double>(), point["largest"].get<double>(),
+                         point["carried"].get<double>(), point["changed"].get<int>());
+    }
+  }
+  EXPECT_EQ(*read_text_file(path("study.csv")), csv);
 }
 
 }  // namespace study_cli_test

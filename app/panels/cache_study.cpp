@@ -1,0 +1,167 @@
+// Cache study: what every format of keys and values costs the model that is open, over lengths.
+#include <fmt/format.h>
+#include <implot.h>
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "app/gui/data_table.h"
+#include "app/gui/theme.h"
+#include "app/gui/widgets.h"
+#include "app/panels/panels.h"
+#include "app/reports/cache_study_view.h"
+#include "app/text/format.h"
+#include "app/workbench/cache_study_run.h"
+
+namespace attnscope::gui {
+namespace {
+
+class CacheStudyPanel : public Panel {
+ public:
+  CacheStudyPanel() : Panel("cache_study", "Cache study") { table_.least_width = 520; }
+  void register_commands(Ui& ui) override;
+  void draw(Ui& ui) override;
+  bool animating() const override { return run_.running().has_value(); }
+
+ private:
+  void draw_plot(const StudyPlot& plot, ImVec2 size) const;
+  void fill_table();
+
+  CacheStudyRun run_;
+  CacheStudyView view_;
+  std::uint64_t version_ = 0;
+  DataTable table_;
+};
+
+// "128,2048"; nothing: lengths that take seconds.
+Result<std::vector<std::int64_t>> study_lengths(std::string_view value) {
+  if (value.empty()) return std::vector<std::int64_t>{128, 512, 2048};
+  std::vector<std::int64_t> lengths;
+  const char* const end = value.data() + value.size();
+  for (const char* at = value.data(); at <= end;) {
+    std::int64_t length = 0;
+    const auto read = std::from_chars(at, end, length);
+    if (read.ec != std::errc{} || (read.ptr != end && *read.ptr != '+')) {
+      return usage_error(fmt::format("cache_study.run: '{}' is no list of lengths", value),
+                         "such as 128+512+2048");
+    }
+    lengths.push_back(length);
+    at = read.ptr + 1;
+  }
+  return lengths;
+}
+
+void CacheStudyPanel::register_commands(Ui& ui) {
+  ui.commands.add({.id = "cache_study.run",
+                   .title = "Cache study: run",
+                   .group = "View",
+                   .help = "Runs a text over rows of keys and values in every format, with the "
+                           "weights of the scenario that is open.",
+                   .argument = "[TOKENS+TOKENS..]",
+                   .run = [this, &ui](std::string_view value) -> Result<void> {
+                     auto lengths = study_lengths(value);
+                     if (!lengths) return lengths.error();
+                     if (auto ok = run_.begin(ui.bench, std::move(*lengths)); !ok) return ok;
+                     return ui.commands.run("panel.cache_study");
+                   },
+                   .in_menu = false});
+  ui.commands.add({.id = "cache_study.stop",
+                   .title = "Cache study: stop",
+                   .group = "View",
+                   .help = "What was shown before stays.",
+                   .run = [this](std::string_view) -> Result<void> {
+                     run_.stop();
+                     return {};
+                   },
+                   .enabled = [this] { return run_.running().has_value(); },
+                   .why_disabled = "no study is running",
+                   .in_menu = false});
+}
+
+void CacheStudyPanel::draw_plot(const StudyPlot& plot, ImVec2 size) const {
+  if (!ImPlot::BeginPlot(plot.title.c_str(), size, ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText)) {
+    return;
+  }
+  ImPlot::SetupAxis(ImAxis_X1, "tokens", ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
+  if (plot.log_y) ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+  ImPlot::SetupLegend(ImPlotLocation_NorthEast);
+  for (std::size_t i = 0; i < plot.curves.size(); ++i) {
+    const StudyCurve& curve = plot.curves[i];
+    ImPlotSpec line;
+    line.LineColor = ImGui::ColorConvertU32ToFloat4(owner_colour(static_cast<int>(i)));
+    line.Marker = ImPlotMarker_Circle;
+    line.MarkerSize = px(2);
+    line.MarkerFillColor = line.MarkerLineColor = line.LineColor;
+    ImPlot::PlotLine(curve.name.c_str(), curve.x.data(), curve.y.data(),
+                     static_cast<int>(curve.x.size()), line);
+  }
+  ImPlot::EndPlot();
+}
+
+void CacheStudyPanel::fill_table() {
+  table_.begin(version_);
+  if (!table_.stale()) return;
+  table_.columns(
+      {{"format", false, 1.4f},
+       {"bytes a token", true},
+       {"tokens", true, 0.8f},
+       {"attention", true, 1, "Error of its output, each layer given what bf16 rows gave."},
+       {"carried", true, 1, "Error of the hidden state behind the last layer."},
+       {"changed", true, 0.7f, "Sampled tokens that are others."}});
+  const auto number = [](double x) -> TableCell {
+    return {fmt::format("{:.3g}", x), 0, x, true, format_exact(x)};
+  };
+  std::int64_t key = 0;
+  for (const CacheStudyFormat& format : run_.study()->formats) {
+    for (const CacheStudyPoint& point : format.points) {
+      table_.row({{format.name},
+                  whole_cell(format.bytes_per_token),
+                  whole_cell(point.length),
+                  number(point.error),
+                  number(point.carried),
+                  whole_cell(point.changed)},
+                 key++);
+    }
+  }
+}
+
+void CacheStudyPanel::draw(Ui& ui) {
+  if (run_.poll() && run_.study() != nullptr) {
+    view_ = cache_study_view(*run_.study());
+    ++version_;
+  }
+  sentence(version_ == 0 ? "What formats of keys and values cost the model that is open: no study "
+                           "has run yet."
+                         : view_.sentence);
+  if (const auto share = run_.running()) {
+    ImGui::ProgressBar(static_cast<float>(*share), {px(220), 0},
+                       fmt::format("running {}", format_share(*share)).c_str());
+    ImGui::SameLine();
+    command_button(ui, "cache_study.stop", "Stop");
+  } else {
+    command_button(ui, "cache_study.run", "Run");
+  }
+  if (!run_.error().empty()) paragraph(run_.error(), Verdict::kWrong);
+  if (version_ == 0) return;
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const int across = room.x > px(900) ? 3 : room.x > px(480) ? 2 : 1;
+  const float gap = ImGui::GetStyle().ItemSpacing.x;
+  const ImVec2 size{(room.x - gap * static_cast<float>(across - 1)) / static_cast<float>(across),
+                    std::clamp(room.y * 0.5f, px(150), px(300))};
+  for (std::size_t i = 0; i < view_.plots.size(); ++i) {
+    if (i % static_cast<std::size_t>(across) != 0) ImGui::SameLine(0, gap);
+    draw_plot(view_.plots[i], size);
+  }
+  fill_table();
+  const float left = ImGui::GetContentRegionAvail().y;
+  table_.draw("##study", {-1, std::max(left, px(160))}, -1, true);
+}
+
+}  // namespace
+
+std::unique_ptr<Panel> make_cache_study_panel() { return std::make_unique<CacheStudyPanel>(); }
+
+}  // namespace attnscope::gui

@@ -1,0 +1,30 @@
+// A study of cache formats as curves over the length: what is off in the output of attention and in
+// the hidden state behind the last layer, and how many sampled tokens are others.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/reports/cache_study.h"
+
+namespace attnscope {
+
+struct StudyCurve {
+  std::string name;  // of the format
+  std::vector<double> x, y;
+};
+
+struct StudyPlot {
+  std::string title;
+  bool log_y = false;  // points at 0 are left out
+  std::vector<StudyCurve> curves;
+};
+
+struct CacheStudyView {
+  std::string sentence;
+  std::vector<StudyPlot> plots;
+};
+
+CacheStudyView cache_study_view(const CacheStudy& study);
+
+}  // namespace attnscope
