@@ -83,7 +83,7 @@ Json context_json(const ModelConfig& config, const StorageQuestion& q) {
   std::string refused;
   for (const int ranks : {1, 2, 4, 8}) {
     const ContextSplit split{ranks, 1};
-    if (auto ok = check_context(config, config.parallel, split); !ok) {
+    if (auto ok = check_context(config, split); !ok) {
       refused = ok.error().text();
       break;
     }

@@ -229,7 +229,7 @@ void read_context(JsonObject& root, Scenario& scenario) {
   split.ranks = static_cast<int>(object.integer("ranks", 1, kMostContextRanks));
   split.interleave = static_cast<int>(object.integer("interleave", 1, kLongestRun, 1));
   object.finish();
-  if (auto good = check_context(scenario.model, scenario.parallel, split); !good) {
+  if (auto good = check_context(scenario.model, split); !good) {
     object.fail("ranks", good.error().message, good.error().hint);
   }
   scenario.context = split;

@@ -25,18 +25,13 @@ const char* against(const ModelConfig& model) {
 
 }  // namespace
 
-Result<void> check_context(const ModelConfig& model, const TensorParallel& parallel,
-                           const ContextSplit& split) {
+Result<void> check_context(const ModelConfig& model, const ContextSplit& split) {
   const CacheLayout layout = build_cache_layout(model);
   if (!split.splits()) return check_split(layout, split);
   if (const std::string what = against(model); !what.empty()) {
     return bad_input(
         fmt::format("{} has {}: its cache is not dealt out to ranks", model.name, what),
         "run it on one rank, without context_parallel");
-  }
-  if (parallel.size > 1) {
-    return bad_input("context_parallel together with tensor_parallel is not supported",
-                     "leave out one of both");
   }
   return check_split(layout, split);
 }

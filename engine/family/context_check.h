@@ -7,8 +7,8 @@
 namespace attnscope {
 
 // An error names what stands against it, and what is allowed.
-Result<void> check_context(const ModelConfig& model, const TensorParallel& parallel,
-                           const ContextSplit& split);
+// Under tensor parallelism each of its ranks has a group of ranks of its own for its heads.
+Result<void> check_context(const ModelConfig& model, const ContextSplit& split);
 
 // Dims of a head's query, and of what its attention puts out, where check_context() allows ranks.
 struct AttendedDims {

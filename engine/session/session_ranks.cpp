@@ -77,7 +77,7 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
 
 Result<void> Session::make_ranks(const Scenario& scenario, const SessionOptions& options) {
   if (!scenario.context.splits()) return {};
-  auto ok = check_context(scenario.model, scenario.parallel, scenario.context);
+  auto ok = check_context(scenario.model, scenario.context);
   if (!ok) return ok;
   const auto on_device = [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); };
   if (std::ranges::any_of(options.lanes, on_device)) {

@@ -173,9 +173,8 @@ TEST(ContextSplit, RanksHaveTheMemoryOfTheWholeAmongThem) {
   EXPECT_EQ(kept, 2);
 }
 
-std::string refused(const ModelConfig& model, const ContextSplit& split,
-                    const TensorParallel& parallel = {}) {
-  const auto ok = check_context(model, parallel, split);
+std::string refused(const ModelConfig& model, const ContextSplit& split) {
+  const auto ok = check_context(model, split);
   return ok ? "" : ok.error().text();
 }
 
@@ -186,7 +185,6 @@ TEST(ContextSplit, WhatRanksDoNotShareIsNamed) {
   EXPECT_NE(refused(llama, {9, 1}).find("9 ranks"), std::string::npos);
   EXPECT_NE(refused(llama, {3, 1}).find("no whole rounds of 3"), std::string::npos);
   EXPECT_NE(refused(llama, {8, 4}).find("no whole rounds of 32"), std::string::npos);
-  EXPECT_NE(refused(llama, {2, 1}, {2, 0}).find("tensor_parallel"), std::string::npos);
   EXPECT_NE(refused(*preset("tiny-alibi"), {2, 1}).find("ALiBi"), std::string::npos);
   EXPECT_NE(refused(masked_model(), {2, 1}).find("a mask"), std::string::npos);
   EXPECT_NE(refused(*preset("tiny"), {2, 1}).find("lists of slots"), std::string::npos);
