@@ -40,7 +40,7 @@ std::uint64_t next_number() {
 }  // namespace
 
 WeightWatch::WeightWatch(const SessionParts& parts, const as_threads* threads)
-    : parts_(parts), threads_(threads), number_(next_number()) {
+    : parts_(parts), threads_(threads), owned_(parts.ranks), number_(next_number()) {
   const auto begun = std::chrono::steady_clock::now();
   const ModelConfig& config = parts.config;
   const auto running = [&](int published) {
@@ -52,32 +52,47 @@ WeightWatch::WeightWatch(const SessionParts& parts, const as_threads* threads)
     for (const WeightSlot& slot : weight_slots(config, *parts.ranks[rank])) {
       const int layer = running(slot.layer), r = static_cast<int>(rank);
       const std::string name = own ? slot.name : fmt::format("{} of rank {}", slot.name, rank);
-      watch(slot.bf16, slot.size(), 2, name, layer, r);
-      watch(slot.f32, slot.size(), 4, name, layer, r);
-      watch(slot.codes, slot.size(), 1, name, layer, r);
+      watch(slot.bf16, slot.size(), 2, name, layer, r, true);
+      watch(slot.f32, slot.size(), 4, name, layer, r, true);
+      watch(slot.codes, slot.size(), 1, name, layer, r, true);
       if (slot.scales == nullptr) continue;
       watch(slot.scales, slot.num_scales(), 4,
             own ? scale_name(slot.name) : fmt::format("{} of rank {}", scale_name(slot.name), rank),
-            layer, r);
+            layer, r, true);
     }
   }
   for (std::size_t i = 0; i < parts.ropes.size(); ++i) {
     const as_tensor& table = parts.ropes[i].table;
     watch(table.data, as_tensor_numel(&table), 4,
           fmt::format("the rotary table of layer {}", config.layers[i]), static_cast<int>(i),
-          config.parallel.rank);
+          config.parallel.rank, false);
   }
   seconds_ += seconds_since(begun);
 }
 
 void WeightWatch::watch(const void* data, std::int64_t elements, std::int64_t element_bytes,
-                        std::string name, int layer, int rank) {
+                        std::string name, int layer, int rank, bool owned) {
   if (data == nullptr || elements == 0) return;
   const auto* begin = static_cast<const std::uint8_t*>(data);
   const std::int64_t bytes = elements * element_bytes;
   bytes_ += bytes;
-  watched_[begin] = {std::move(name), layer,         rank,
-                     bytes,           element_bytes, hash(begin, bytes, all_parts(bytes))};
+  Watched& w = watched_[begin];
+  w = {std::move(name), layer, rank, bytes, element_bytes, {}, nullptr};
+  const std::vector<std::int64_t> all = all_parts(bytes);
+  if (owned) {
+    w.writes = std::make_unique<WriteWatch>(begin, to_size(bytes), to_size(kPart));
+    static_cast<void>(written(w, all));  // hashed now
+  }
+  w.hashes = hash(begin, bytes, all);
+}
+
+std::vector<std::int64_t> WeightWatch::written(Watched& watched,
+                                               std::span<const std::int64_t> parts) {
+  std::vector<std::int64_t> some;
+  for (const std::int64_t part : parts) {
+    if (watched.writes == nullptr || watched.writes->written(to_size(part))) some.push_back(part);
+  }
+  return some;
 }
 
 bool WeightWatch::watches(const void* data) const {
@@ -103,9 +118,10 @@ std::vector<std::uint64_t> WeightWatch::hash(const std::uint8_t* data, std::int6
   return hashes;
 }
 
-std::optional<TapResult> WeightWatch::look(Place place, std::span<const std::int64_t> parts,
+std::optional<TapResult> WeightWatch::look(Place place, std::span<const std::int64_t> of,
                                            as_op_id op, const std::string& tap) {
   Watched& w = place->second;
+  const std::vector<std::int64_t> parts = written(w, of);
   const std::vector<std::uint64_t> now = hash(place->first, w.bytes, parts);
   std::int64_t changed = 0, first = -1;
   for (std::size_t i = 0; i < parts.size(); ++i) {

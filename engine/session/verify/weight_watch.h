@@ -1,7 +1,8 @@
 // Weights, sinks and rotary tables stay what they were when the session began. They are hashed
-// then, and again whenever an op is about to read them: once a step each, every byte; of the
-// embedding, where the step's tokens have their rows. The engine and its references read the same
-// memory, so that no comparison of outputs would show a change.
+// then, and again whenever an op is about to read them: once a step each; of the embedding, where
+// the step's tokens have their rows. What no write has come near since it was hashed last
+// (engine/io/write_watch.h) is not read again. The engine and its references read the same memory,
+// so that no comparison of outputs would show a change.
 //
 // A result only where something changed, once a change: the op that reads it, with the published
 // name of the weight and where in it the change begins.
@@ -10,11 +11,13 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "engine/io/write_watch.h"
 #include "engine/session/step/op_params.h"
 #include "engine/trace/tap_result.h"
 #include "kernels/params/lane.h"
@@ -22,6 +25,7 @@
 namespace attnscope {
 
 struct SessionParts;
+struct Weights;
 
 class WeightWatch {
  public:
@@ -49,16 +53,20 @@ class WeightWatch {
     int layer = -1;    // running index
     int rank = 0;
     std::int64_t bytes = 0, element_bytes = 0;
-    std::vector<std::uint64_t> hashes;  // by part
+    std::vector<std::uint64_t> hashes;   // by part
+    std::unique_ptr<WriteWatch> writes;  // null: parts are always read
   };
   using Place = std::map<const std::uint8_t*, Watched>::iterator;
 
+  // owned: its memory outlives the watch.
   void watch(const void* data, std::int64_t elements, std::int64_t element_bytes, std::string name,
-             int layer, int rank);
+             int layer, int rank, bool owned);
+  // Of the parts that something may have written to since they were hashed.
+  static std::vector<std::int64_t> written(Watched& watched, std::span<const std::int64_t> parts);
   // Of these parts of `bytes` bytes.
   std::vector<std::uint64_t> hash(const std::uint8_t* data, std::int64_t bytes,
                                   std::span<const std::int64_t> parts) const;
-  std::optional<TapResult> look(Place place, std::span<const std::int64_t> parts, as_op_id op,
+  std::optional<TapResult> look(Place place, std::span<const std::int64_t> of, as_op_id op,
                                 const std::string& tap);
   // Everything that begins inside a tensor.
   void look_at(const as_tensor& tensor, as_op_id op, const std::string& tap,
@@ -66,6 +74,7 @@ class WeightWatch {
 
   const SessionParts& parts_;
   const as_threads* threads_;
+  std::vector<std::shared_ptr<const Weights>> owned_;  // what is watched for writes, last to go
   std::map<const std::uint8_t*, Watched> watched_;
   std::atomic<std::uint64_t> number_ = 0;
   std::int64_t bytes_ = 0;
