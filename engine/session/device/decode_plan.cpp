@@ -485,8 +485,8 @@ Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
       const std::size_t bytes = whole ? tensor_bytes(to) : to_size(row * size);
       if (tap.direction == AS_TAP_IN) {
         residency_.inputs().add(here, there, bytes);
-      } else if (auto ok = device_.download(here, there, bytes); !ok) {
-        return ok;
+      } else {
+        residency_.inputs().bring(here, there, bytes);
       }
     }
   }

@@ -107,10 +107,7 @@ Result<void> DeviceRun::travel(const std::string& lane, as_op_fn function, int l
   return run_on_host(function, params, host_call);
 }
 
-Result<void> DeviceRun::show(const OpParams& params) {
-  if (auto ok = residency_->fetch(params); !ok) return ok;
-  return residency_->recheck_inputs(params);
-}
+Result<void> DeviceRun::show(const OpParams& params) { return residency_->show(params); }
 
 Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int layer,
                             const OpParams& params, const as_call& host_call, bool seen) {
@@ -126,8 +123,7 @@ Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int laye
   ran_.push_back({params.op(), layer});
   if (auto ok = residency_->run(function, params, seen); !ok) return ok;
   if (!seen && params.op() != AS_OP_SAMPLE) return {};
-  if (auto ok = residency_->fetch(params); !ok || !seen) return ok;
-  return residency_->recheck_inputs(params);
+  return seen ? residency_->show(params) : residency_->fetch(params);
 }
 
 Result<void> DeviceRun::gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,

@@ -44,6 +44,14 @@ bool InputRecheck::same(const void* here, const void* there, std::size_t bytes) 
   return !differs;
 }
 
+void InputRecheck::copy(void* here, const void* there, std::size_t bytes) const {
+  cpu::parallel_for(threads_, to_count(bytes), kBytesOfPart,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      std::memcpy(static_cast<char*>(here) + begin,
+                                  static_cast<const char*>(there) + begin, to_size(end - begin));
+                    });
+}
+
 Result<void> InputRecheck::run() {
   const std::vector<Piece> pieces = std::exchange(pieces_, {});
   std::size_t total = 0;
@@ -59,11 +67,13 @@ Result<void> InputRecheck::run() {
   for (const Piece& piece : pieces) {
     const unsigned char* const there = memory_ + offset;
     offset += piece.bytes;
-    if (same(piece.host, there, piece.bytes)) continue;
-    if (tell_) {
-      if (auto ok = tell_(); !ok) return ok;
+    if (!piece.brought) {
+      if (same(piece.host, there, piece.bytes)) continue;
+      if (tell_) {
+        if (auto ok = tell_(); !ok) return ok;
+      }
     }
-    std::memcpy(piece.host, there, piece.bytes);
+    copy(piece.host, there, piece.bytes);
   }
   return {};
 }

@@ -1,6 +1,7 @@
-// Whether what an op read is on the device still what the host has of it: a faulty kernel writes to
-// its inputs. The device's bytes come to memory of their own, as others may be looking at the
-// host's meanwhile, and to the host's tensor only where they are others.
+// Tensors that come from the device for whoever looks at an op: what it wrote, and whether what it
+// read is still what the host has of it, as a faulty kernel writes to its inputs. All come to
+// pinned memory at once. What was read goes on to the host's tensor only where it is other bytes,
+// as somebody may be looking at these meanwhile.
 #pragma once
 
 #include <cstddef>
@@ -23,10 +24,14 @@ class InputRecheck {
   // Called before host memory changes.
   void before_change(std::function<Result<void>()> tell) { tell_ = std::move(tell); }
 
-  // For the next run().
+  // For the next run(), in order: what an op read, and what only the device has.
   void add(void* host, const void* device, std::size_t bytes) {
-    pieces_.push_back({host, device, bytes});
+    pieces_.push_back({host, device, bytes, false});
   }
+  void bring(void* host, const void* device, std::size_t bytes) {
+    pieces_.push_back({host, device, bytes, true});
+  }
+  bool any() const { return !pieces_.empty(); }
   // Synchronises with the device. What was added is forgotten.
   Result<void> run();
 
@@ -35,9 +40,11 @@ class InputRecheck {
     void* host;
     const void* device;
     std::size_t bytes;
+    bool brought;
   };
   Result<void> grow(std::size_t bytes);
   bool same(const void* here, const void* there, std::size_t bytes) const;
+  void copy(void* here, const void* there, std::size_t bytes) const;
 
   ComputeDevice& device_;
   const as_threads* threads_;

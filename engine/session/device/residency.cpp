@@ -315,7 +315,8 @@ void Residency::after_host_op(const OpParams& params) {
   each_block_written(params, [this](std::int64_t block) { wrote(block); });
 }
 
-Result<void> Residency::recheck_inputs(const OpParams& params) {
+Result<void> Residency::show(const OpParams& params) {
+  if (auto ok = bring_taps(params, true); !ok) return ok;
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -347,6 +348,11 @@ Result<void> Residency::fetch(const as_tensor& tensor) {
 Result<void> Residency::fetch(const OpParams& params) { return fetch_taps(params, true); }
 
 Result<void> Residency::fetch_taps(const OpParams& params, bool outputs) {
+  if (auto ok = bring_taps(params, outputs); !ok) return ok;
+  return inputs_.any() ? inputs_.run() : Result<void>();
+}
+
+Result<void> Residency::bring_taps(const OpParams& params, bool outputs) {
   fill_host();
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
@@ -356,7 +362,11 @@ Result<void> Residency::fetch_taps(const OpParams& params, bool outputs) {
       if (!present(params.tensor(tap.offset)) || (!outputs && tap.direction == AS_TAP_OUT)) {
         continue;
       }
-      if (auto ok = fetch(params.tensor(tap.offset)); !ok) return ok;
+      const as_tensor& tensor = params.tensor(tap.offset);
+      const auto it = mirrors_.find(tensor.data);
+      if (it == mirrors_.end() || it->second.host_valid) continue;
+      inputs_.bring(tensor.data, it->second.memory, tensor_bytes(tensor));
+      it->second.host_valid = true;
       continue;
     }
     bool any = false;

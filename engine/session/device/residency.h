@@ -60,8 +60,9 @@ class Residency : public SlabMirror {
   // Brings everything the op read or wrote to the host, and the blocks of its caches.
   Result<void> fetch(const OpParams& params);
   Result<void> fetch(const as_tensor& tensor);
-  // Brings what an op that has run read, where it is no longer what the host has.
-  Result<void> recheck_inputs(const OpParams& params);
+  // The same of an op that has run, and of what it read once more where that is no longer what the
+  // host has.
+  Result<void> show(const OpParams& params);
   InputRecheck& inputs() { return inputs_; }
   // Host code has written this tensor.
   void host_wrote(const as_tensor& tensor);
@@ -104,6 +105,8 @@ class Residency : public SlabMirror {
   Result<Mirror*> mirror(const as_tensor& host);
   Result<void> to_device(as_tensor& tensor, bool written, std::optional<std::uint8_t> poison);
   Result<void> fetch_taps(const OpParams& params, bool outputs);
+  // The same, of tensors with what is brought next.
+  Result<void> bring_taps(const OpParams& params, bool outputs);
   // Puts the copy of a block that is newer on the device on the stream, and says so.
   Result<void> download_block(std::int64_t block, bool* any);
   const std::vector<std::int32_t>& step_blocks();
