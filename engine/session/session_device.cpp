@@ -52,7 +52,10 @@ Result<void> Session::open_device() {
                               largest_step(serving_->requests(), parts_), serial_);
   if (!made) return device_failure(made.error());
   device_ = std::move(*made);
-  device_->residency().inputs().before_change([this] { return verifier_->settle(); });
+  device_->residency().inputs().before_change([this] {
+    verifier_->inputs_changed();
+    return verifier_->settle();
+  });
   return {};
 }
 

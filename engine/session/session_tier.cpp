@@ -63,6 +63,7 @@ Result<void> Session::run_overlapped(int layer, const OpParams& params, const as
                                      bool seen) {
   // Ops run before their turn here: who still looks at what they write has to be done.
   if (auto ok = verifier_->settle(); !ok) return ok;
+  verifier_->inputs_changed();  // some run on the host, perhaps
   const PagedSource source(parts_.layout, *slab_, metadata_, tier());
   RowOverlap::Calls calls;
   calls.op = [&](const OpParams& p, TokenPart tokens) {

@@ -265,6 +265,7 @@ Result<void> Verifier::before(int layer, const OpParams& params, const std::stri
                               bool apart) {
   if (!weights_) return {};
   bad_rows_ = false;
+  inputs_kept_ = apart;
   const bool referred = references_ != References::kNone;
   if (referred) {
     input_hashes_ = hash_inputs(params, parts_.threads);
@@ -305,9 +306,12 @@ void Verifier::check_rows(int layer, const OpParams& params, const std::string& 
 Result<void> Verifier::after(int layer, const OpParams& params, const std::string& lane) {
   const as_op_info& info = params.info();
   if (references_ != References::kNone) {
-    const std::vector<RowHashes> now = hash_inputs(params, parts_.threads);
-    check_inputs(layer, params, lane, now);
-    unchanged_.after(params, now);
+    if (!inputs_kept_) {
+      const std::vector<RowHashes> now = hash_inputs(params, parts_.threads);
+      check_inputs(layer, params, lane, now);
+      input_hashes_ = now;
+    }
+    unchanged_.after(params, input_hashes_);
     if (params.op() == parts_.graph->sum.made_by) {
       sums_.part(layer, params.get<as_linear_params>());
     }
@@ -437,6 +441,7 @@ void Verifier::unseen_again(const std::vector<TapResult>& results, const StepMet
 
 void Verifier::change_hands(as_op_id op, int layer, const std::string& from,
                             const std::string& to) {
+  inputs_changed();
   for (TapResult& r : results_) {
     if (r.op == op && r.layer == layer && r.lane == from) r.lane = to;
   }

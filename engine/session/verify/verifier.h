@@ -67,6 +67,8 @@ class Verifier {
   Result<void> before(int layer, const OpParams& params, const std::string& lane,
                       bool apart = false);
   Result<void> after(int layer, const OpParams& params, const std::string& lane);
+  // Between both: the op's inputs on the host may be others now, although it runs apart.
+  void inputs_changed() { inputs_kept_ = false; }
   // Waits for what the references have to say of the op before, and takes it down. Results, forced
   // and free-running params are there when it returns; a step ends with it.
   Result<void> settle();
@@ -228,6 +230,7 @@ class Verifier {
   ForcedRun* last_forced_;                          // of the op that is settled last
   bool bad_rows_ = false;  // the op gathers rows other than those that were written
   std::vector<RowHashes> input_hashes_;
+  bool inputs_kept_ = false;  // they are those of the op's inputs once it has run, too
   Unchanged unchanged_;
   std::optional<WeightWatch> weights_;  // with references, or where memory is watched
   SumWatch sums_;
