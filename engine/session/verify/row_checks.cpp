@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "kernels/params/row_access.h"
@@ -13,18 +13,36 @@
 namespace attnscope {
 namespace {
 
+// A slot, and what it must hold.
+struct Looked {
+  std::int64_t slot, holds;
+  friend bool operator==(const Looked&, const Looked&) = default;
+  struct Hash {
+    std::size_t operator()(const Looked& l) const {
+      constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
+      const auto slot = static_cast<std::uint64_t>(l.slot);
+      return static_cast<std::size_t>(slot * kOdd ^ static_cast<std::uint64_t>(l.holds));
+    }
+  };
+};
+
 class Checker {
  public:
   Checker(const CacheSpec& spec, const as_cache& cache, const Shadow& shadow,
           const AddressSpace& space, const StepMetadata& step)
-      : spec_(spec), cache_(cache), shadow_(shadow), space_(space), step_(step) {
+      : spec_(spec),
+        cache_(cache),
+        shadow_(shadow),
+        space_(space),
+        step_(step),
+        recorded_(shadow, spec, cache) {
     total_slots_ = cache.data.shape[0] * cache.rows_per_block;
   }
 
   // expected: logical row that must be in the slot; -1 = any row of the same request.
   void look(std::int64_t token, std::int64_t slot, std::int64_t expected) {
     const std::int32_t request = request_of(token);
-    if (!seen_.insert({slot, expected >= 0 ? expected : -1 - request}).second) return;
+    if (!look_first(slot, expected >= 0 ? expected : -1 - request)) return;
     ++check_.rows;
     if (slot < 0 || slot >= total_slots_) {
       return complain(token, slot, fmt::format("is outside the cache of {} slots", total_slots_));
@@ -42,7 +60,7 @@ class Checker {
                                   held, expected >= 0 ? fmt::format("row {}", expected) : "a row",
                                   request, shadow_.written(spec_, held)));
     }
-    if (!shadow_.matches(spec_, cache_, slot, row)) {
+    if (!recorded_.matches(slot, row)) {
       complain(token, slot,
                fmt::format("holds other bytes than request {} {} {} wrote in step {}",
                            space_.request_of(held, ratio), ratio == 1 ? "position" : "entry",
@@ -52,10 +70,10 @@ class Checker {
 
   // A row that is moved, whoever's: what was written there.
   void look_at_moved(std::int64_t n, std::int64_t slot) {
-    if (!seen_.insert({slot, -1}).second) return;
+    if (!look_first(slot, -1)) return;
     ++check_.rows;
     const std::int64_t held = slot < total_slots_ ? shadow_.row_of(spec_, slot) : -1;
-    if (held >= 0 && shadow_.matches(spec_, cache_, slot, held)) return;
+    if (held >= 0 && recorded_.matches(slot, held)) return;
     if (check_.bad++ > 0) return;
     check_.note = fmt::format(
         "{} cache, move {}: slot {} (block {}, row {}) {}", spec_.name, n, slot,
@@ -83,6 +101,11 @@ class Checker {
     return step_.live[row];
   }
 
+  // Whether this is new.
+  bool look_first(std::int64_t slot, std::int64_t holds) {
+    return seen_.insert({slot, holds}).second;
+  }
+
   void complain(std::int64_t token, std::int64_t slot, const std::string& what) {
     if (check_.bad++ > 0) return;
     check_.note =
@@ -97,7 +120,8 @@ class Checker {
   const AddressSpace& space_;
   const StepMetadata& step_;
   std::int64_t total_slots_ = 0;
-  std::set<std::pair<std::int64_t, std::int64_t>> seen_;  // slot, what it must hold
+  const ShadowRows recorded_;
+  std::unordered_set<Looked, Looked::Hash> seen_;
   RowCheck check_;
 };
 

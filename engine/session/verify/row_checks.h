@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "engine/session/step/history.h"
 #include "engine/session/step/op_params.h"
 #include "kernels/params/offload_params.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 
@@ -15,6 +17,34 @@ struct RowCheck {
   std::int64_t rows = 0;  // distinct rows looked at
   std::int64_t bad = 0;   // never written, overwritten, or of another request
   std::string note;       // the first bad one: slot, owner, last writer
+};
+
+// Rows of a paged cache, which must outlive this, against what the shadow has of them, where many
+// are compared.
+class ShadowRows {
+ public:
+  ShadowRows(const Shadow& shadow, const CacheSpec& spec, const as_cache& paged)
+      : paged_(paged), layout_(as_cache_layout(&paged)) {
+    const as_cache own = shadow.cache(spec);
+    records_ = static_cast<const std::uint8_t*>(own.data.data);
+    stride_ = own.data.stride[0] * as_dtype_size(own.data.dtype);
+  }
+  // As Shadow::matches.
+  bool matches(std::int64_t slot, std::int64_t row) const {
+    const std::uint8_t* record = records_ + row * stride_;
+    as_row_piece piece{};
+    for (std::int32_t i = 0; as_row_piece_at(&layout_, &paged_, slot, i, &piece) != 0; ++i) {
+      const auto bytes = static_cast<std::size_t>(piece.size);
+      if (std::memcmp(piece.bytes, record + piece.at, bytes) != 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  const as_cache& paged_;
+  as_row_layout layout_;
+  const std::uint8_t* records_;
+  std::int64_t stride_;
 };
 
 // Rows that the op will read from the cache at cache_offset of its params struct, through its index
