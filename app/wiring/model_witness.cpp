@@ -10,6 +10,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
 #include "engine/session/verify/stale_drafts.h"
+#include "engine/trace/row_sums.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/parallel.h"
@@ -21,21 +22,15 @@ namespace {
 
 constexpr std::int64_t kRowsOfPart = 32;  // whose distance a thread takes at least
 
-std::vector<double> doubles_of(const as_tensor& t) {
-  std::vector<double> values(to_size(as_tensor_numel(&t)));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    switch (t.dtype) {
-      case AS_BF16:
-        values[i] = cpu::bf16_to_float(static_cast<const std::uint16_t*>(t.data)[i]);
-        break;
-      case AS_F32:
-        values[i] = static_cast<const float*>(t.data)[i];
-        break;
-      default:
-        values[i] = static_cast<const double*>(t.data)[i];
-    }
-  }
-  return values;
+void doubles_of(const as_tensor& t, const as_threads* threads, std::vector<double>& values) {
+  constexpr std::int64_t kPart = std::int64_t{1} << 16;  // elements
+  values.resize(to_size(as_tensor_numel(&t)));
+  cpu::parallel_for(threads, to_count(values.size()), kPart,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      const std::int64_t size = as_dtype_size(t.dtype);
+                      load_doubles(t.dtype, static_cast<const char*>(t.data) + begin * size,
+                                   end - begin, values.data() + begin);
+                    });
 }
 
 // Of all threads.
@@ -114,7 +109,17 @@ double selection_gap(const reference::ModelChoice& model, std::int64_t token,
   return std::isfinite(worst) && largest > 0 ? std::max(0.0, left_out - worst) / largest : 0;
 }
 
-void ModelWitness::keep(const OpParams& params, int running, std::size_t layers, Party& party) {
+void ModelWitness::Party::begin_step() {
+  std::vector<std::vector<double>> memory = std::move(spare);
+  for (std::vector<double>& values : hidden) {
+    if (values.capacity() > 0) memory.push_back(std::move(values));
+  }
+  *this = {};
+  spare = std::move(memory);
+}
+
+void ModelWitness::keep(const OpParams& params, int running, std::size_t layers, Party& party,
+                        const as_threads* threads) {
   const std::size_t layer = to_size(std::max(0, running));
   if (as_op_role(params.op()) == AS_ROLE_SELECT) {
     const auto selected =
@@ -127,15 +132,24 @@ void ModelWitness::keep(const OpParams& params, int running, std::size_t layers,
         params.op(), selected->name, t.shape[1], {entries, entries + as_tensor_numel(&t)}};
   } else if (params.op() == AS_OP_RESIDUAL) {
     party.hidden.resize(layers);
-    party.hidden[layer] = doubles_of(params.get<as_residual_params>().out);
+    const as_tensor& out = params.get<as_residual_params>().out;
+    std::vector<double>& values = party.hidden[layer];
+    if (!party.spare.empty()) {
+      // A prompt's is not kept for the few tokens of later steps.
+      const bool fits = party.spare.back().capacity() <= 4 * to_size(as_tensor_numel(&out));
+      if (fits) values = std::move(party.spare.back());
+      party.spare.pop_back();
+    }
+    doubles_of(out, threads, values);
   } else if (params.op() == AS_OP_LM_HEAD) {
-    (running < 0 ? party.logits : party.drafted) = doubles_of(params.get<as_linear_params>().y);
+    doubles_of(params.get<as_linear_params>().y, threads,
+               running < 0 ? party.logits : party.drafted);
   }
 }
 
 void ModelWitness::reference_done(int layer, const OpParams& params, bool exact) {
   if (!follows_ || layers_ == 0) return;
-  keep(params, layer, layers_, exact ? exact_ : sim_);
+  keep(params, layer, layers_, exact ? exact_ : sim_, nullptr);
 }
 
 void ModelWitness::op_done(const Session& session) {
@@ -148,7 +162,7 @@ void ModelWitness::op_done(const Session& session) {
     // No reference runs before the first op of a step is done.
     layers_ = to_size(session.parts().config.num_layers());
     step_ = {};
-    exact_ = sim_ = engine_ = {};
+    for (Party* party : {&exact_, &sim_, &engine_}) party->begin_step();
     if (thread_ != nullptr) thread_->wait();
     computed_ = {};
     const SessionParts& parts = session.parts();
@@ -159,7 +173,7 @@ void ModelWitness::op_done(const Session& session) {
   audit_->op_done(session);
   if (!follows_) return;
   run_ahead(session);
-  keep(params, layer, layers_, engine_);
+  keep(params, layer, layers_, engine_, session.parts().threads);
   if (params.op() == AS_OP_RESIDUAL && to_size(layer) + 1 == layers_) {
     step_ = session.metadata();
     known_.clear();

@@ -71,6 +71,9 @@ class ModelWitness : public SessionWitness {
     std::vector<std::vector<double>> hidden;  // by running layer: [T, hidden]
     std::vector<Selection> selected;          // by running layer
     std::vector<double> logits, drafted;      // [N, 256] of the head, and of a draft layer's
+    std::vector<std::vector<double>> spare;   // memory of steps before
+    // As it began, but for the memory.
+    void begin_step();
   };
   // Largest so far of what ref.sim was off.
   struct SimDrift {
@@ -84,7 +87,9 @@ class ModelWitness : public SessionWitness {
     std::size_t part = 0;
   };
   // layer: index among the running ones, -1 outside.
-  static void keep(const OpParams& params, int layer, std::size_t layers, Party& party);
+  // threads: null = none.
+  static void keep(const OpParams& params, int layer, std::size_t layers, Party& party,
+                   const as_threads* threads);
   // What the model is to compute for a step, and what it gave.
   struct Computed {
     std::int64_t step = -1;

@@ -89,7 +89,8 @@ void Session::restore(const RewindPoint& c) {
 
 ReplayWatch::State Session::replay_state() const {
   const std::span ropes = std::span(rope_tables_).first(parts_.ropes.size());
-  return ReplayWatch::state_of(*serving_, tables_, ropes, parts_.layout, *slab_, swapped_);
+  return ReplayWatch::state_of(*serving_, tables_, ropes, parts_.layout, *slab_, swapped_,
+                               parts_.threads);
 }
 
 void Session::rest_old_rows() { verifier_->rest_again(*serving_); }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -302,8 +303,18 @@ std::optional<TapResult> check_rope(as_op_id by, const as_rope& rope, const Step
                                     const Lane& exact, const as_threads* threads) {
   const std::vector<std::int64_t>& positions = step.positions;
   const std::int64_t n = to_count(positions.size()), dims = rope.table.shape[1], pairs = dims / 2;
-  const std::vector<double> must = AnglesOfReference(rope, positions).compute(by, exact, threads);
-  if (must.empty()) return {};
+  // A few at a time: references that compute elsewhere take these on the host, where they do not
+  // wait behind others.
+  constexpr std::int64_t kAtOnce = 64;
+  std::vector<double> must;
+  must.reserve(to_size(n * dims));
+  for (std::int64_t first = 0; first < n; first += kAtOnce) {
+    const auto begin = positions.begin() + first;
+    const std::vector<std::int64_t> some(begin, begin + std::min(kAtOnce, n - first));
+    const auto angles = AnglesOfReference(rope, some).compute(by, exact, threads);
+    if (angles.empty()) return {};
+    must.insert(must.end(), angles.begin(), angles.end());
+  }
   std::int64_t beyond = 0, first = -1, first_pair = 0;
   for (std::int64_t t = 0; t < n; ++t) {
     const std::int64_t position = positions[to_size(t)];

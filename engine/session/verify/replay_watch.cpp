@@ -3,11 +3,14 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "engine/cache/cache_layout.h"
 #include "engine/io/content_hash.h"
 #include "engine/model/numbers.h"
+#include "kernels/cpu/parallel.h"
 
 namespace attnscope {
 namespace {
@@ -63,7 +66,7 @@ TapResult replay_result(std::string note) {
 ReplayWatch::State ReplayWatch::state_of(const Serving& serving, const WorkerTables& tables,
                                          std::span<const std::vector<float>> ropes,
                                          const CacheLayout& layout, const Slab& slab,
-                                         const SwapSpace& swapped) {
+                                         const SwapSpace& swapped, const as_threads* threads) {
   State state;
   for (const Request& request : serving.requests()) {
     const std::uint64_t tokens =
@@ -81,16 +84,29 @@ ReplayWatch::State ReplayWatch::state_of(const Serving& serving, const WorkerTab
   for (const std::vector<float>& table : ropes) state.ropes.push_back(rope_hash(table));
   state.caches.assign(layout.specs.size(), 0);
   const std::vector<BlockOwner> owners = serving.owners();
+  struct Content {
+    std::int32_t id;
+    const std::uint8_t* bytes;
+  };
+  std::vector<std::vector<Content>> of_group(layout.groups.size());
   for (const std::int32_t id : serving.blocks_with_content()) {
-    const BlockOwner& owner = owners[to_size(id)];
-    const std::uint8_t* block = slab.block(id);
-    for (const int s : layout.groups[to_size(owner.group)].specs) {
-      const CacheSpec& spec = layout.specs[to_size(s)];
-      std::uint64_t& sum = state.caches[to_size(s)];
-      sum = content_hash(&id, sizeof(id), sum);
-      sum = content_hash(block + spec.offset, to_size(spec.page_bytes), sum);
-    }
+    of_group[to_size(owners[to_size(id)].group)].push_back({id, slab.block(id)});
   }
+  std::vector<std::pair<int, std::size_t>> caches;  // and their groups
+  for (std::size_t g = 0; g < layout.groups.size(); ++g) {
+    for (const int s : layout.groups[g].specs) caches.emplace_back(s, g);
+  }
+  const auto hash_cache = [&](int s, std::size_t group) {
+    const CacheSpec& spec = layout.specs[to_size(s)];
+    std::uint64_t& sum = state.caches[to_size(s)];
+    for (const Content& block : of_group[group]) {
+      sum = content_hash(&block.id, sizeof(block.id), sum);
+      sum = content_hash(block.bytes + spec.offset, to_size(spec.page_bytes), sum);
+    }
+  };
+  cpu::parallel_for(threads, to_count(caches.size()), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (; begin < end; ++begin) std::apply(hash_cache, caches[to_size(begin)]);
+  });
   for (const auto& [host, block] : swapped.blocks()) {
     state.swapped = content_hash(&host, sizeof(host), state.swapped);
     const auto bytes = to_size(layout.groups[to_size(block.group)].bytes);

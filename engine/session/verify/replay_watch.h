@@ -35,7 +35,7 @@ class ReplayWatch {
   // ropes: by running layer, [rows, rotated dims].
   static State state_of(const Serving& serving, const WorkerTables& tables,
                         std::span<const std::vector<float>> ropes, const CacheLayout& layout,
-                        const Slab& slab, const SwapSpace& swapped);
+                        const Slab& slab, const SwapSpace& swapped, const as_threads* threads);
 
   // The session has come to the start of `step` by computing the one before.
   std::optional<TapResult> came_to(std::int64_t step, State now, const CacheLayout& layout,

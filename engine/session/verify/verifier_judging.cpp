@@ -32,12 +32,16 @@ constexpr std::size_t kMostUnmeasured = 2;
 // Each with loops of its own beside those of the engine's thread.
 struct Verifier::Helpers {
   explicit Helpers(int num_threads)
-      : forced_pool(num_threads), free_pool(num_threads), weights_pool(num_threads) {}
+      : forced_pools{cpu::ThreadPool(num_threads), cpu::ThreadPool(num_threads)},
+        free_pool(num_threads),
+        weights_pool((num_threads + 1) / 2) {}
 
   // Ops depend on one another by the engine's numbers alone: who has less to do takes the next one.
   std::size_t next_forced() const { return forced[1].left() < forced[0].left() ? 1 : 0; }
 
-  cpu::ThreadPool forced_pool, free_pool, weights_pool;
+  // A loop that finds its pool at another one runs alone.
+  std::array<cpu::ThreadPool, 2> forced_pools;
+  cpu::ThreadPool free_pool, weights_pool;
   std::mutex mutex;
   std::condition_variable done;  // with some of what is judged
   // Threads end before what they use, and before those that they set to work.
@@ -67,7 +71,7 @@ Verifier::Verifier(const SessionParts& parts, References references, const Addre
                      parts.inputs == nullptr && parts.graph->draft_layer < 0 &&
                      !parts.adversarial_lists;
   if (lags && alone && free_sim_ != nullptr) {
-    helpers_ = std::make_unique<Helpers>(std::max(1, parts.threads->num_threads / 2));
+    helpers_ = std::make_unique<Helpers>(std::max(1, parts.threads->num_threads));
   }
   const std::size_t threads = helpers_ != nullptr ? helpers_->forced.size() : 1;
   for (std::size_t i = 0; i < threads; ++i) {
@@ -188,7 +192,6 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
   }
   j.copied = j.memory->copies.take(
       j.params, [this](const as_tensor& t) { return weights_->watches(t.data); });
-  j.call.threads = helpers_->forced_pool.handle();
   j.at_work = 2;
   const auto start = [this, &j](Beside& thread, auto work) {
     thread.start([this, &j, work] {
@@ -208,6 +211,7 @@ Result<void> Verifier::judge(int layer, const OpParams& params, const std::strin
   helpers_->weights.start([this, &j, start] {
     j.call.weights = weights_->number();
     const std::size_t thread = helpers_->next_forced();
+    j.call.threads = helpers_->forced_pools[thread].handle();
     j.run = forced_[thread].get();
     start(helpers_->forced[thread], [this, &j] { j.compared = judge_forced(j); });
     start(helpers_->free, [this, &j, start] {

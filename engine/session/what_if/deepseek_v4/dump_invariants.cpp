@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <vector>
 
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/model/numbers.h"
@@ -190,16 +190,21 @@ void InvariantChecks::own_blocks(const Session& session, const as_tensor& list, 
 void InvariantChecks::selected_entries(const Session& session) {
   const StepMetadata& m = session.metadata();
   const auto& p = session.last_params().get<as_indexer_topk_params>();
+  std::vector<std::int32_t> chosen;
   for (std::int64_t t = 0; t < p.indices.shape[0]; ++t) {
     const std::int64_t visible = (m.positions[to_size(t)] + 1) / 4;
-    std::set<std::int32_t> chosen;
+    chosen.clear();
     bool good = true;
     for (std::int64_t k = 0; k < p.indices.shape[1]; ++k) {
       const std::int32_t entry = *at<std::int32_t>(p.indices, t, k);
       if (entry < 0) continue;
       good = good && entry < visible && static_cast<std::int64_t>(chosen.size()) == k;
-      good = chosen.insert(entry).second && good;
+      chosen.push_back(entry);
     }
+    if (!std::ranges::is_sorted(chosen)) std::ranges::sort(chosen);
+    const auto twice = std::ranges::unique(chosen);
+    good = good && twice.empty();
+    chosen.erase(twice.begin(), twice.end());
     const auto wanted = std::min<std::int64_t>(visible, p.indices.shape[1]);
     check(kSelectedEntries, good && static_cast<std::int64_t>(chosen.size()) == wanted, [&] {
       return fmt::format("token {} (position {}) selects {} different entries of {} visible", t,
