@@ -171,7 +171,13 @@ class Collector : public SessionObserver {
     const std::string plain =
         (layer < 0 ? "" : fmt::format("layers.{}.", layer)) + info.name + "." + tap.name;
     if (tap.kind == AS_TAP_CACHE && !params.has_cache(tap)) return;
-    if (tap.kind == AS_TAP_CACHE) return take_cache(session, params, tap, layer, plain);
+    if (tap.kind == AS_TAP_CACHE) {
+      // Rows that are moved are no token's.
+      if (has_axis(std::string_view(tap.axes).substr(0, 1), "T")) {
+        take_cache(session, params, tap, layer, plain);
+      }
+      return;
+    }
     const as_tensor& t = params.tensor(tap.offset);
     if (!present(t) || as_tensor_numel(&t) == 0) return;
     const bool by_row = has_axis(std::string_view(tap.axes).substr(0, 1), "TN");

@@ -1,9 +1,16 @@
 // Sessions whose sparse rows lie in host memory: they compute what sessions without compute, bit
 // for bit, are judged right, and count the hits and misses that the simulator counts of their
 // capture.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
 #include "app/reports/ess_trace.h"
+#include "app/reports/tap_export.h"
 #include "engine/io/content_hash.h"
 #include "engine/offload/simulate.h"
+#include "engine/tensorfile/tensor_file.h"
 #include "engine/trace/tap_result.h"
 #include "tests/unit/app/cli_fixture.h"
 #include "tests/unit/app/small_scenario.h"
@@ -124,6 +131,26 @@ TEST(EssSession, IsJudgedRight) {
     EXPECT_EQ(ran.wrong, 0);
     EXPECT_GT(ran.evictions, 0);
   }
+}
+
+// Rows that come into a pool are no token's, so that no series has them.
+TEST(EssSession, ExportsTheTapsOfTokens) {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / ("ess-" + std::to_string(getpid()))).string();
+  TapExportOptions options;
+  options.taps = {"exchange_rows"};
+  const auto made = export_taps(with(v32(), {0.3}), all_lanes(), options, file, {});
+  ASSERT_TRUE(made) << made.error().text();
+  const auto opened = TensorFile::open(file);
+  ASSERT_TRUE(opened);
+  const auto ends = [&](const char* tap) {
+    return std::ranges::any_of(opened->tensors(),
+                               [&](const TensorEntry& t) { return t.name.ends_with(tap); });
+  };
+  EXPECT_TRUE(ends("exchange_rows.slots"));
+  EXPECT_TRUE(ends("exchange_rows.pages"));
+  EXPECT_FALSE(ends("exchange_rows.pool"));
+  std::filesystem::remove(file);
 }
 
 TEST(EssSession, GoesBackToTheSamePool) {
