@@ -86,7 +86,8 @@ TEST(GpuEss, HitsAndMissesAreThoseOfTheCpuLane) {
       steps = std::min(steps + 1, cpu.sampled.size());
       std::int64_t misses[2] = {0, 0}, all[2] = {0, 0};
       for (std::size_t s = 0; s < steps; ++s) {
-        const std::pair sides[] = {std::pair(0, &cpu.pools[s]), std::pair(1, &gpu.pools[s])};
+        const std::pair<int, const std::vector<PoolCounts>*> sides[] = {{0, &cpu.pools[s]},
+                                                                        {1, &gpu.pools[s]}};
         for (const auto& [side, counts] : sides) {
           for (const PoolCounts& c : *counts) {
             misses[side] += c.misses;

@@ -3,7 +3,7 @@
 # of this machine. The last lines are a table; the exit code is 1 when something failed, 4 when
 # there is no GPU.
 #
-# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time|step|rows [--part I/N]
+# Usage: tests/gpu/run.sh --suite cases|sanitize|scenario|time|step|rows|pools [--part I/N]
 #                         [--session NAME].. [--build DIR] [--only]
 #   cases     every case of test_gpu, sharded
 #   sanitize  the same under compute-sanitizer: memcheck for all, and for a tenth racecheck,
@@ -14,6 +14,7 @@
 #   time      every kernel against its floor
 #   step      whole decode steps with 1, 8 and 64 requests, and the share of every op
 #   rows      rows between pinned host memory and a pool: a kernel beside copies
+#   pools     a layer behind a pool of rows: none, da and dba, by context
 #   --part    part I of N, counted from 1 (default 1/1); the parts add up to the whole
 #   --session of suite scenario: this one alone, such as pro-sim; may be repeated
 #   --only    do not build
@@ -28,7 +29,7 @@ build=$root/build/gpu
 only=0
 wanted=()
 usage() {
-  sed -n '2,24p' "$0" | sed 's/^# \{0,1\}//'
+  sed -n '2,25p' "$0" | sed 's/^# \{0,1\}//'
   exit 2
 }
 while [ $# -gt 0 ]; do
@@ -41,7 +42,7 @@ while [ $# -gt 0 ]; do
     *) usage ;;
   esac
 done
-case $suite in cases | sanitize | scenario | time | step | rows) ;; *) usage ;; esac
+case $suite in cases | sanitize | scenario | time | step | rows | pools) ;; *) usage ;; esac
 [[ $part =~ ^([0-9]+)/([0-9]+)$ ]] || usage
 index=${BASH_REMATCH[1]}
 count=${BASH_REMATCH[2]}
@@ -79,7 +80,7 @@ if [ "$only" -eq 0 ]; then
   configure >"$build.configure.log" 2>&1 || { tail -40 "$build.configure.log" && exit 3; }
   case $suite in
     scenario) target=attnscope ;;
-    time | step | rows) target=gpu_$suite ;;
+    time | step | rows | pools) target=gpu_$suite ;;
     *) target=test_gpu ;;
   esac
   ninja -C "$build" -j "$cores" "$target" >"$build.log" 2>&1 ||
@@ -240,7 +241,7 @@ for op in json.load(sys.stdin)["ops"]:
     printf '%s\n' "${lines[@]}"
     exit $status
     ;;
-  time | step | rows)
+  time | step | rows | pools)
     "$build/tests/gpu_$suite"
     ;;
 esac
