@@ -123,7 +123,8 @@ AttentionBackend flex_attention() {
   b.alibi = b.soft_cap = false;
   b.graph = GraphSupport::kNever;
   b.cache = keys_and_values_outermost();
-  b.why_not_here = "mask functions are not compiled here";
+  b.cpu_lane = b.cuda_lane = true;
+  b.ops = {AS_OP_ROPE_KV_INSERT, AS_OP_PAGED_ATTENTION};
   b.source = "flex_attention.py 578b05df, attention_backends.md 00139433";
   return b;
 }
