@@ -142,14 +142,18 @@ void Verifier::rest_rows(const Serving& serving) {
   for (const Request& request : serving.requests()) {
     const std::int64_t seen_from = is_over(request.state) ? request.max_len() : request.computed;
     shadow_.rest_before(request.id, seen_from);
-    for (History* history : free_histories()) history->rest_before(request.id, seen_from);
+    for (History* history : free_histories()) {
+      if (history != nullptr) history->rest_before(request.id, seen_from);
+    }
   }
 }
 
 void Verifier::rest_again(const Serving& serving) {
   if (!rests_) return;
   shadow_.touched();
-  for (History* history : free_histories()) history->touched();
+  for (History* history : free_histories()) {
+    if (history != nullptr) history->touched();
+  }
   rest_rows(serving);
 }
 

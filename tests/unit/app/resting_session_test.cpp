@@ -17,9 +17,10 @@ Scenario long_scenario() {
   return scenario;
 }
 
-std::unique_ptr<Session> session_of(bool rest, TraceRecorder& recorder) {
+std::unique_ptr<Session> session_of(bool rest, TraceRecorder& recorder,
+                                    References references = References::kBoth) {
   SessionOptions options;
-  options.references = References::kBoth;
+  options.references = references;
   options.threads = 2;
   options.rewind_every = 2;
   options.rest_old_rows = rest;
@@ -94,6 +95,16 @@ TEST(RestingSession, ComputesAndShowsWhatAnotherOneDoes) {
     }
   }
   EXPECT_GT(in_file, 20);
+}
+
+TEST(RestingSession, NeedsNoReference) {
+  for (const References references : {References::kNone, References::kSim}) {
+    TraceRecorder recorder;
+    const auto session = session_of(true, recorder, references);
+    run_steps(*session, 5);
+    session->rest_old_rows();
+    EXPECT_EQ(session->history().size(), 5u);
+  }
 }
 
 TEST(RestingSession, GoesBackOverRowsThatRest) {

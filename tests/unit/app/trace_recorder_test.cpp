@@ -459,7 +459,9 @@ TEST(TraceMemory, IsAccountedAndTheOldestGoFirst) {
         bytes += static_cast<std::int64_t>(rows.bytes.size() + rows.reference.size());
       }
       if (op->attention) {
-        bytes += static_cast<std::int64_t>(8 * op->attention->weights.size());
+        const AttentionCopy& a = *op->attention;
+        bytes += static_cast<std::int64_t>(8 * a.weights.size() + a.window_rows.bytes.size() +
+                                           a.extra_rows.bytes.size());
       }
     }
     EXPECT_GE(trace->bytes, bytes);
