@@ -1,6 +1,7 @@
 #include "engine/io/write_watch.h"
 
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,15 +27,27 @@ struct Region {
   std::atomic<std::uintptr_t> begin{0}, end{0};  // 0, 0: none
   std::atomic<Count*> writes{nullptr};
   std::size_t room = 0, users = 0;  // of writes; watches
+};
 
-  bool has(std::uintptr_t at) const { return at >= begin.load() && at < end.load(); }
-  std::uintptr_t first_run() const { return begin.load() / kRun; }
+// A region as it was at one moment: others may end while a handler looks.
+struct Seen {
+  std::uintptr_t begin = 0, end = 0;
+  Count* writes = nullptr;
+
+  static Seen of(const Region& region) {
+    const std::uintptr_t begin = region.begin;
+    const Seen seen{begin, region.end, region.writes};
+    return region.begin == begin ? seen : Seen{};
+  }
+  bool has(std::uintptr_t at) const { return begin != 0 && at >= begin && at < end; }
+  std::uintptr_t first_run() const { return begin / kRun; }
 };
 
 std::array<Region, kMostRegions> watched_regions;
 std::atomic<std::size_t> num_regions{0};
 std::mutex making;
-std::vector<std::unique_ptr<Count[]>> all_counts;  // never given back: a handler may be reading
+// Never given back, nor when the program ends: a handler may be reading.
+auto& all_counts = *new std::vector<std::unique_ptr<Count[]>>;
 struct sigaction handler_before;
 
 bool protect(std::uintptr_t begin, std::uintptr_t end, int rights) {
@@ -42,14 +55,14 @@ bool protect(std::uintptr_t begin, std::uintptr_t end, int rights) {
 }
 
 // The part of a region that lies in a run.
-bool protect_run(const Region& region, std::uintptr_t run, int rights) {
-  return protect(std::max(run * kRun, region.begin.load()),
-                 std::min((run + 1) * kRun, region.end.load()), rights);
+bool protect_run(const Seen& region, std::uintptr_t run, int rights) {
+  return protect(std::max(run * kRun, region.begin), std::min((run + 1) * kRun, region.end),
+                 rights);
 }
 
 // Opens runs, then counts: who looks between the two protects them again before the write is made,
 // or finds another count the next time. False where pages cannot be opened.
-bool open_run(Region& region, std::uintptr_t run) {
+bool open_run(const Seen& region, std::uintptr_t run) {
   std::uintptr_t first = run, last = run;
   if (!protect_run(region, run, PROT_READ | PROT_WRITE)) {
     // Too many pieces of memory with rights of their own: as one piece.
@@ -57,7 +70,7 @@ bool open_run(Region& region, std::uintptr_t run) {
     first = region.first_run();
     last = (region.end - 1) / kRun;
   }
-  for (; first <= last; ++first) region.writes.load()[first - region.first_run()].fetch_add(1);
+  for (; first <= last; ++first) region.writes[first - region.first_run()].fetch_add(1);
   return true;
 }
 
@@ -66,11 +79,22 @@ bool open_at(std::uintptr_t at) {
   bool ours = false;
   const std::size_t n = num_regions.load();
   for (std::size_t i = 0; i < n; ++i) {
-    if (!watched_regions[i].has(at)) continue;
-    if (!open_run(watched_regions[i], at / kRun)) return false;
+    const Seen region = Seen::of(watched_regions[i]);
+    if (!region.has(at)) continue;
+    if (!open_run(region, at / kRun)) return false;
     ours = true;
   }
   return ours;
+}
+
+// False where the machine says that it was none: a jump there would fault for ever.
+bool may_be_write([[maybe_unused]] void* context) {
+#if defined(__x86_64__) && defined(REG_ERR)
+  constexpr long long kWrite = 2;
+  return (static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
+#else
+  return true;
+#endif
 }
 
 // Where a thread's last fault was that no region explains.
@@ -79,11 +103,15 @@ thread_local std::uintptr_t unexplained = 0;
 void on_fault(int number, siginfo_t* info, void* context) {
   const int error = errno;
   const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
-  const bool ours = info->si_code == SEGV_ACCERR && open_at(at);
+  const bool wrote = info->si_code == SEGV_ACCERR && may_be_write(context);
+  const bool ours = wrote && open_at(at);
   errno = error;
-  if (ours) return;
+  if (ours) {
+    unexplained = 0;
+    return;
+  }
   // The region may have gone, and opened its pages, while the write was on its way here.
-  if (info->si_code == SEGV_ACCERR && unexplained != at) {
+  if (wrote && unexplained != at) {
     unexplained = at;
     return;
   }
@@ -92,8 +120,9 @@ void on_fault(int number, siginfo_t* info, void* context) {
   if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
     return before.sa_handler(number);
   }
-  // As if nobody had caught it: it comes again when this returns.
+  // As if nobody had caught it: it comes again when this returns, unless somebody sent it.
   ::sigaction(SIGSEGV, &before, nullptr);
+  if (info->si_code <= 0) ::raise(number);
 }
 
 bool catch_faults() {
@@ -164,14 +193,15 @@ WriteWatch::~WriteWatch() {
 
 bool WriteWatch::written(std::size_t part) {
   if (region_ < 0) return true;
-  const Region& region = watched_regions[static_cast<std::size_t>(region_)];
+  const Seen region = Seen::of(watched_regions[static_cast<std::size_t>(region_)]);
   const std::uintptr_t begin = data_ + part * part_;
   const std::uintptr_t end = std::min(begin + part_, data_ + bytes_);
-  if (begin < region.begin.load() || end > region.end.load()) return true;
+  if (begin < region.begin || end > region.end) return true;
   const std::uintptr_t first = begin / kRun, last = (end - 1) / kRun;
-  const Count* writes = region.writes.load() - region.first_run();
   std::uint64_t now = 1;
-  for (std::uintptr_t run = first; run <= last; ++run) now += writes[run].load();
+  for (std::uintptr_t run = first; run <= last; ++run) {
+    now += region.writes[run - region.first_run()].load();
+  }
   if (seen_[part] == now) return false;
   // They were counted before they are protected, so that no write goes uncounted.
   bool all = true;

@@ -20,8 +20,8 @@ namespace attnscope {
 
 class WriteWatch {
  public:
-  // The memory must outlive it. Others may watch the same memory. part: bytes of each, the last one
-  // may be shorter.
+  // The memory must outlive it. Others may watch the same memory, all of it. part: bytes of each,
+  // the last one may be shorter.
   WriteWatch(const void* data, std::size_t bytes, std::size_t part);
   ~WriteWatch();
   WriteWatch(const WriteWatch&) = delete;

@@ -69,6 +69,7 @@ Result<void> Session::run_changed(int layer, const OpParams& params, const as_ca
   const std::string& lane = lanes_.lane(id);
   const bool by_device = device_ && params.info().phase != AS_PHASE_BEFORE;
   if (by_device) {
+    verifier_->inputs_changed();  // it runs on the host
     if (auto ok = device_->residency().before_host_op(params); !ok) return ok;
   }
   const auto own_lane = [&](const OpParams& changed) -> Result<void> {

@@ -34,6 +34,12 @@ PlantedRun run_planted(const Plant& what) {
 
 char* last_byte(const as_tensor& t) { return static_cast<char*>(t.data) + tensor_bytes(t) - 1; }
 
+// Of pages that nothing else lies in: a write to them is noticed as such.
+char* middle_byte(const as_tensor& t) {
+  EXPECT_GE(tensor_bytes(t), 3 * 65536);
+  return static_cast<char*>(t.data) + tensor_bytes(t) / 2;
+}
+
 TEST(ChangedWeights, AreNamedByLayerAndStep) {
   const struct {
     Plant plant;
@@ -66,6 +72,13 @@ TEST(ChangedWeights, AreNamedByLayerAndStep) {
        "layers.0.attn.wkv.weight"},
       {{AS_OP_WO_A, 3, 3,
         [](const OpParams& p) { return last_byte(p.get<as_grouped_linear_params>().weight); }},
+       1,
+       2,
+       AS_OP_WO_A,
+       "weight.weights",
+       "layers.2.attn.wo_a.weight"},
+      {{AS_OP_WO_A, 3, 3,
+        [](const OpParams& p) { return middle_byte(p.get<as_grouped_linear_params>().weight); }},
        1,
        2,
        AS_OP_WO_A,

@@ -2,10 +2,15 @@
 #include "engine/io/write_watch.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <cstdint>
+#include <cstdlib>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -115,11 +120,50 @@ TEST(WriteWatch, SaysOfMemoryWithinAPageThatItWasWritten) {
   EXPECT_TRUE(watch.written(0));
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kOwnHandler = true;  // a sanitizer ends the program in its own way
+#else
+constexpr bool kOwnHandler = false;
+#endif
+
+void expect_fault(const std::function<void()>& act) {
+  if (kOwnHandler) {
+    EXPECT_DEATH(act(), "");
+  } else {
+    EXPECT_EXIT(act(), testing::KilledBySignal(SIGSEGV), "");
+  }
+}
+
 TEST(WriteWatchDeathTest, LeavesOtherFaultsToWhoeverCaughtThem) {
   Memory memory;
   WriteWatch watch(memory.data(), memory.size(), kPart);
-  EXPECT_DEATH(*reinterpret_cast<volatile int*>(16) = 1, "");
+  expect_fault([] { *reinterpret_cast<volatile int*>(16) = 1; });
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  void* other = ::mmap(nullptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(other, MAP_FAILED);
+  expect_fault([other] { *static_cast<volatile char*>(other) = 1; });
+  ::munmap(other, page);
 }
+
+TEST(WriteWatchDeathTest, ASentSignalEndsTheProgramAsBefore) {
+  Memory memory;
+  WriteWatch watch(memory.data(), memory.size(), kPart);
+  expect_fault([] {
+    ::raise(SIGSEGV);
+    std::_Exit(0);
+  });
+}
+
+#if defined(__x86_64__)
+TEST(WriteWatchDeathTest, AJumpIntoWatchedMemoryIsNoWrite) {
+  Memory memory;
+  WriteWatch watch(memory.data(), memory.size(), kPart);
+  expect_fault([&memory] {
+    ::alarm(20);  // where it would fault for ever
+    reinterpret_cast<void (*)()>(memory.data() + 2 * kPart)();
+  });
+}
+#endif
 
 }  // namespace write_watch_test
 }  // namespace attnscope
