@@ -267,7 +267,7 @@ const std::string& Shell::own_figures() {
     own_figures_ = fmt::format("  ·  memory {}", format_bytes(static_cast<double>(memory)));
     const std::int64_t in_file = resting_bytes();
     if (in_file > 0) {
-      own_figures_ += fmt::format(" + {} in a file", format_bytes(static_cast<double>(in_file)));
+      own_figures_ += fmt::format(", file {}", format_bytes(static_cast<double>(in_file)));
     }
   }
   double sum = 0;

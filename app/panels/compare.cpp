@@ -273,7 +273,10 @@ void ComparePanel::draw(Ui& ui) {
   if (look.caution) {
     caution(words);
   } else {
-    sentence(words, here != nullptr ? look.like : Verdict::kNotCompared);
+    // Where they part the sentence above has told it already.
+    const bool told = parted && c.diff.first->op.a == place_;
+    const Verdict like = here != nullptr ? look.like : Verdict::kNotCompared;
+    told ? sentence(words, like, 0) : sentence(words, like);
   }
   switch (tab_) {
     case kOps:
