@@ -335,9 +335,9 @@ void Shell::draw_status_bar() {
                             back.budget >> 20, plural(back.longest_replay, "step", "steps"));
       }
     }
+    text += fmt::format("  ·  lane {}", now != nullptr ? now->info->lanes : "cpu");
     text += own_figures();
-    text += fmt::format("  ·  lane {}  ·  CPU {}", now != nullptr ? now->info->lanes : "cpu",
-                        cpu::simd_level());
+    text += fmt::format("  ·  CPU {}", cpu::simd_level());
     if (!options_.graphics.empty()) text += "  ·  " + options_.graphics;
     ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
     ImGui::AlignTextToFramePadding();
