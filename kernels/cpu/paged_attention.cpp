@@ -456,10 +456,13 @@ class Worker {
     const bool scored = present(p_.score_code);
     if (scored) {
       const I64 h = kv_head * s_.group + b.heads_first + query % b.heads;
-      const I64 position = *at<std::int64_t>(p_.positions, b.first + query / b.heads);
+      const I64 token = b.first + query / b.heads;
+      const I64 position = *at<std::int64_t>(p_.positions, token);
+      // Tokens of one block may be of several requests, where rows are common to them.
+      const I64 request = *at<std::int32_t>(p_.token_to_req, token);
       for (I64 i = 0; i < n; ++i) {
         scores[i] = static_cast<float>(
-            run_mask_code(p_.score_code, {position, first + i, h, b.request}, double{scores[i]}));
+            run_mask_code(p_.score_code, {position, first + i, h, request}, double{scores[i]}));
       }
     }
     if (p_.soft_cap > 0 || present(p_.alibi_slopes) || s_.bias || scored) {

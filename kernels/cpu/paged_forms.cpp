@@ -7,14 +7,15 @@
 namespace attnscope::cpu {
 namespace {
 
-// By request: the lowest position of its tokens, -1 = it has none.
+// By request: the lowest position of its tokens, and no more than the rows it has; -1 = no tokens.
 std::vector<std::int64_t> computed_before(const as_paged_attention_params& p) {
   std::vector<std::int64_t> rows(static_cast<std::size_t>(p.table.shape[0]), -1);
   for (std::int64_t t = 0; t < p.q.shape[0]; ++t) {
     const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
     if (request < 0) continue;
     std::int64_t& lowest = rows[static_cast<std::size_t>(request)];
-    const std::int64_t position = *at<std::int64_t>(p.positions, t);
+    const std::int64_t held = std::max(0, *at<std::int32_t>(p.seq_lens, request));
+    const std::int64_t position = std::min(*at<std::int64_t>(p.positions, t), held);
     lowest = lowest < 0 ? position : std::min(lowest, position);
   }
   return rows;

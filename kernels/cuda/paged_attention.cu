@@ -94,7 +94,9 @@ __global__ void __launch_bounds__(kCutThreads)
   for (I64 t = threadIdx.x; t < p.q.shape[0]; t += kCutThreads) {
     const std::int32_t r = *at<std::int32_t>(p.token_to_req, t);
     AS_DEVICE_CHECK(r < requests);
-    if (r >= 0) atomicMin(cuts + r, static_cast<std::int32_t>(*at<std::int64_t>(p.positions, t)));
+    if (r < 0) continue;
+    const I64 held = max(0, *at<std::int32_t>(p.seq_lens, r));
+    atomicMin(cuts + r, static_cast<std::int32_t>(min(*at<std::int64_t>(p.positions, t), held)));
   }
   __syncthreads();
   const bool cascade = p.form == AS_PAGED_CASCADE;

@@ -103,6 +103,7 @@ std::vector<PagedCase> formed_cases() {
       of("cascade_71_heads", kCascade, {129, 300, 100}, 2, 96),
       of("cascade_of_codes", kCascade, {129, 300, 100}, 2, 96),
       of("cascade_far_scores", kCascade, {129, 700, 100}, 2, 96),
+      of("cascade_score_by_request", kCascade, {129, 300, 100}, 2, 96),
   };
   for (PagedCase& c : cases) {
     if (c.name == "merged_window") c.window = 50;
@@ -116,6 +117,7 @@ std::vector<PagedCase> formed_cases() {
     if (c.name == "cascade_71_heads") c.heads = 71, c.kv_heads = 1;
     if (c.name == "cascade_of_codes") c.record = AS_RECORD_FP8_TOKEN_HEAD, c.gap = 32;
     if (c.name == "cascade_far_scores") c.q_scale = 30;
+    if (c.name == "cascade_score_by_request") c.score = "score + request * (kv_idx % 7)";
   }
   return cases;
 }
@@ -153,6 +155,11 @@ struct CutCall {
                                 static_cast<std::int64_t>(tables[0].size())});
     p.token_to_req = memory.ints(owners, {tokens});
     p.positions = memory.ints64(places);
+    std::vector<std::int32_t> held;
+    for (const auto& own : positions) {
+      held.push_back(own.empty() ? 0 : static_cast<std::int32_t>(std::ranges::max(own) + 1));
+    }
+    p.seq_lens = memory.ints(held, {static_cast<std::int64_t>(held.size())});
   }
   cpu::ContextCuts cuts() const { return cpu::context_cuts(p); }
   Memory memory;
@@ -195,6 +202,17 @@ TEST(PagedCuts, OfACascadeLieBehindWhatAllHaveInCommon) {
   EXPECT_EQ(computes.cuts().rows, (Rows{32, 32}));
   const CutCall begins(AS_PAGED_CASCADE, {table(20), table(21)}, {{99}, {0, 1}});
   EXPECT_EQ(begins.cuts().shared, -1);
+}
+
+TEST(PagedCuts, RowsThatARequestDoesNotHaveAreNotInCommon) {
+  for (const std::int32_t held : {40, 0, -1}) {
+    CutCall call(AS_PAGED_CASCADE, {{4, 5, 6, 7}, {4, 5, 6, 7}}, {{200}, {200}});
+    std::vector<std::int32_t> lengths(2, held);
+    call.p.seq_lens = call.memory.ints(lengths, {2});
+    EXPECT_EQ(call.cuts().rows, (held == 40 ? Rows{32, 32} : Rows{0, 0})) << held;
+    call.p.form = AS_PAGED_MERGED;
+    EXPECT_EQ(call.cuts().rows, (held == 40 ? Rows{40, 40} : Rows{0, 0})) << held;
+  }
 }
 
 TEST(PagedCuts, ACascadeBesideWhatHidesRowsIsRefused) {
