@@ -26,9 +26,11 @@ Result<as_status> gui_command(const GuiCommand& command) {
   return gui::run_gui(options, {gui::make_panels});
 #else
   (void)command;
-  return Error{AS_NO_ENVIRONMENT, "this build has no desktop app",
-               "install libglfw3-dev, libgl-dev and libegl-dev and build again; without it, "
-               "'attnscope run' and all other commands work"};
+  return Error{
+      AS_NO_ENVIRONMENT, "this build has no desktop app",
+      "install libglfw3-dev, libgl-dev, libopengl-dev, libegl-dev and libx11-dev and build "
+      "again; without it, "
+      "'attnscope run' and all other commands work"};
 #endif
 }
 

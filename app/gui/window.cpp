@@ -85,6 +85,7 @@ class Window final : public Platform {
     draw_imgui(width, height, part);
     if (kept && !anew && small_.can_show(part, width, height)) {
       small_.show(part, picture_.pixels(part));
+      same_ = true;  // nothing has waited for the screen here either
       return {};
     }
     if (kept) picture_.show();
@@ -209,7 +210,7 @@ class Window final : public Platform {
   DrawnFrame drawn_;
   KeptPicture picture_;
   X11Part small_;
-  bool same_ = false;  // the last frame looked like the one before
+  bool same_ = false;  // the last frame looked like the one before, or was shown without a swap
   double begun_ = 0;   // when it began
   bool had_event_ = false;
 };

@@ -51,6 +51,7 @@ CacheErrors errors_of(const StepTrace& step, const OpTrace& op, const RowsCopy& 
       out.errors.push_back(error);
       if (std::isnan(error)) {
         ++out.not_numbers;
+        heads[to_size(h)].off = std::numeric_limits<double>::quiet_NaN();
         continue;
       }
       heads[to_size(h)].off += own.off;

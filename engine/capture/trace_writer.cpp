@@ -151,7 +151,7 @@ AttentionEntry describe_attention(const AttentionCopy& a, const std::string& pre
 
 bool is_weight(const TapCopy& tap) {
   return !tap.output && tap.value_bytes.empty() && tap.owner != nullptr &&
-         tap.axes.find_first_of("TRGSFCNLPXY") == std::string::npos;
+         tap.axes.find_first_of("TRGSFCNLMPXY") == std::string::npos;
 }
 
 std::string weight_name(int layer, as_op_id op, const std::string& tap) {

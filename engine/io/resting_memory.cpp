@@ -47,7 +47,9 @@ bool RestingFile::open() {
   struct statfs where {};
   const bool known = ::fstatfs(file_, &where) == 0;
   const auto kind = static_cast<std::uint32_t>(where.f_type);
-  if (known && kind != kTmpfs && kind != kRamfs) return true;
+  // Where what is let go cannot be given back the file would only grow.
+  const bool gives = ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) == 0;
+  if (known && gives && kind != kTmpfs && kind != kRamfs) return true;
   ::close(std::exchange(file_, -1));
   return false;
 }
@@ -67,8 +69,12 @@ RestingMemory::~RestingMemory() {
   const auto pages = std::ranges::count(in_file_, true);
   if (pages == 0) return;
   resting -= pages * static_cast<std::int64_t>(page_bytes());
-  ::fallocate(file_->file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, place_,
-              static_cast<off_t>(bytes_));
+  punch(0, bytes_);
+}
+
+void RestingMemory::punch(std::size_t begin, std::size_t end) const {
+  ::fallocate(file_->file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              place_ + static_cast<off_t>(begin), static_cast<off_t>(end - begin));
 }
 
 bool RestingMemory::rest(std::size_t begin, std::size_t end) {
@@ -76,12 +82,19 @@ bool RestingMemory::rest(std::size_t begin, std::size_t end) {
   begin = rounded_up(begin, page);
   end = std::min(end, bytes_) / page * page;
   if (begin >= end) return true;
-  if (!file_->open()) return false;
+  if (file_->full_ || !file_->open()) return false;
   const int file = file_->file_;
   const auto at = [&](std::size_t byte) { return place_ + static_cast<off_t>(byte); };
   // Room first: without it the bytes would be lost when the file is written to the disk.
-  if (::posix_fallocate(file, at(begin), static_cast<off_t>(end - begin)) != 0) return false;
   in_file_.resize(bytes_ / page);
+  if (::posix_fallocate(file, at(begin), static_cast<off_t>(end - begin)) != 0) {
+    // Some keep what they found, which others may need more.
+    for (std::size_t i = begin / page; i < end / page; ++i) {
+      if (!in_file_[i]) punch(i * page, (i + 1) * page);
+    }
+    file_->full_ = true;
+    return false;
+  }
   for (std::size_t i = begin / page; i < end / page; ++i) {
     if (!in_file_[i]) resting += static_cast<std::int64_t>(page);
     in_file_[i] = true;

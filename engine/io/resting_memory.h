@@ -30,6 +30,7 @@ class RestingFile {
   }
 
   std::atomic<std::int64_t> size_{0};
+  std::atomic<bool> full_{false};  // there was no room once
   int file_ = -1;
   bool tried_ = false;
 };
@@ -52,6 +53,7 @@ class RestingMemory {
   bool rest(std::size_t begin, std::size_t end);
 
  private:
+  void punch(std::size_t begin, std::size_t end) const;
   std::shared_ptr<RestingFile> file_;
   std::uint8_t* data_ = nullptr;
   std::size_t bytes_ = 0;

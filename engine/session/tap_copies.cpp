@@ -104,7 +104,7 @@ as_tensor copy_rows(const as_tensor& from, std::int64_t axis, const std::vector<
 void share_equal_bytes(TapCopy& copy) {
   if (copy.reference.dtype != copy.value.dtype || copy.reference_bytes != copy.value_bytes) return;
   copy.reference.data = copy.value.data;
-  copy.reference_bytes = {};
+  std::vector<std::uint8_t>().swap(copy.reference_bytes);  // = {} would keep the memory
 }
 
 // Elements that the op's mask leaves out hold whatever was there before: NaN instead. Rows lie
@@ -218,7 +218,7 @@ void OutputsOfStep::share_copy(const as_tensor& tensor, TapCopy& copy) const {
   if (bytes != copy.value_bytes) return;
   copy.value.data = const_cast<std::uint8_t*>(bytes.data());
   copy.owner = it->second.op;
-  copy.value_bytes = {};
+  std::vector<std::uint8_t>().swap(copy.value_bytes);
 }
 
 const TapStats* OutputsOfStep::stats(const as_tensor& tensor) const {

@@ -357,6 +357,15 @@ void TraceRecorder::State::finish(const Session& session) {
   evict();
 }
 
+// A copy of a tap has bytes of its own: its tensors lie there.
+void point_to_own(const TapCopy& from, TapCopy& copy) {
+  for (as_tensor* t : {&copy.value, &copy.reference}) {
+    if (t->data == nullptr) continue;
+    if (t->data == from.value_bytes.data()) t->data = copy.value_bytes.data();
+    if (t->data == from.reference_bytes.data()) t->data = copy.reference_bytes.data();
+  }
+}
+
 // What the witness said at the step's end, of ops that were recorded before.
 void TraceRecorder::State::add_witnessed(const StepRecord& record) {
   for (const TapResult& result : record.results) {
@@ -364,6 +373,8 @@ void TraceRecorder::State::add_witnessed(const StepRecord& record) {
     for (std::shared_ptr<const OpTrace>& op : current->trace.ops) {
       if (op->place.op != result.op || op->place.layer != result.layer) continue;
       auto changed = std::make_shared<OpTrace>(*op);
+      for (std::size_t t = 0; t < changed->taps.size(); ++t)
+        point_to_own(op->taps[t], changed->taps[t]);
       changed->results.push_back(result);
       changed->worst = worse(changed->worst, result.verdict);
       changed->budget_used = std::max(changed->budget_used, result.budget_used);
@@ -408,7 +419,11 @@ void TraceRecorder::State::rest_old() {
     const auto found = traces.find(*awake.begin());
     awake.erase(awake.begin());
     if (found == traces.end()) continue;
-    auto trace = resting(*found->second, resting_file);
+    std::shared_ptr<const StepTrace> trace;
+    try {
+      trace = resting(*found->second, resting_file);
+    } catch (const std::bad_alloc&) {  // a service that there is no memory for: it stays awake
+    }
     if (trace == nullptr) continue;
     freed += trace->bytes;
     found->second = std::move(trace);

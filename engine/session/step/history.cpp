@@ -38,12 +38,12 @@ History::History(const CacheLayout& layout, const AddressSpace& space, bool exac
   }
 }
 
-void History::rest_before(std::int32_t request, std::int64_t position) {
+void History::rest_before(std::int32_t request, std::int64_t position, bool over) {
   for (std::size_t i = 0; i < layout_.specs.size(); ++i) {
     const CacheSpec& spec = layout_.specs[i];
     const GroupSpec& group = layout_.groups[static_cast<std::size_t>(spec.group)];
     if (group.window == 0) continue;
-    const std::int64_t end = group.first_seen(position) / row_ratio(spec);
+    const std::int64_t end = (over ? position : group.first_seen(position)) / row_ratio(spec);
     std::int64_t& begin = rested_[{request, i}];
     begin = std::min(begin, end);  // the request has been taken back
     const as_tensor& rows = caches_[i].data;

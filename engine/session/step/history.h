@@ -30,7 +30,8 @@ class History {
   void copy_row(const CacheSpec& spec, std::int64_t from, std::int64_t to);
   // Rows of a request that its tokens from `position` on do not see rest in a file until somebody
   // wants them. Nobody may write meanwhile.
-  void rest_before(std::int32_t request, std::int64_t position);
+  // over: no more tokens come, so that nothing before it is seen.
+  void rest_before(std::int32_t request, std::int64_t position, bool over = false);
   // Those that did may be in memory again.
   void touched() { rested_.clear(); }
 
@@ -65,8 +66,8 @@ class Shadow {
 
   as_cache cache(const CacheSpec& spec) const { return rows_.cache(spec); }
   // History::rest_before().
-  void rest_before(std::int32_t request, std::int64_t position) {
-    rows_.rest_before(request, position);
+  void rest_before(std::int32_t request, std::int64_t position, bool over) {
+    rows_.rest_before(request, position, over);
   }
   void touched() { rows_.touched(); }
   // Copies the row in `slot` of the paged cache to logical row `row`.

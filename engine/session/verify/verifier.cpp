@@ -140,10 +140,10 @@ void Verifier::check_given(int layer, const OpParams& params) {
 // Between two steps nobody writes to them.
 void Verifier::rest_rows(const Serving& serving) {
   for (const Request& request : serving.requests()) {
-    const std::int64_t seen_from = is_over(request.state) ? request.max_len() : request.computed;
-    shadow_.rest_before(request.id, seen_from);
+    const bool over = is_over(request.state);
+    shadow_.rest_before(request.id, request.computed, over);
     for (History* history : free_histories()) {
-      if (history != nullptr) history->rest_before(request.id, seen_from);
+      if (history != nullptr) history->rest_before(request.id, request.computed, over);
     }
   }
 }

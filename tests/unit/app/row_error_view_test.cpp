@@ -131,6 +131,7 @@ TEST(RowErrorView, CountsWhatIsNoNumber) {
   EXPECT_EQ(cache.errors[0], 0) << "0 is read as 0";
   EXPECT_TRUE(std::isnan(cache.errors[1])) << "of nothing, something";
   EXPECT_EQ(cache.not_numbers, 1);
+  EXPECT_TRUE(std::isnan(cache.of_heads.at(1)));
   EXPECT_TRUE(std::isnan(worst_of_rows(cache, 1, 0, 1).error));
 }
 

@@ -157,6 +157,7 @@ TEST(TraceTaps, HoldTheKeptRowsOfEveryTensorAndTheReferences) {
       ++references;
       const bool equal = copy.reference_bytes.empty();  // the bytes are the engine's then
       equal_references += equal ? 1 : 0;
+      EXPECT_EQ(copy.reference_bytes.capacity() == 0, equal);
       EXPECT_EQ(copy.reference.data, equal ? copy.value.data : copy.reference_bytes.data());
       EXPECT_EQ(all_bytes(copy.reference), expected(s.last_forced().tensor(tap.offset)));
       EXPECT_EQ(copy.reference.shape[0], copy.value.shape[0]);
