@@ -35,6 +35,7 @@ void Workbench::take_stops(const Scenario& scenario) {
 
 std::vector<ScenarioStop> Workbench::scenario_stops() const {
   std::vector<ScenarioStop> stops;
+  stops.reserve(stops_.size());
   for (const Stop& stop : stops_) stops.push_back({stop.condition.text(), stop.on});
   return stops;
 }

@@ -58,6 +58,7 @@ const AttentionBackend* AttentionRegistry::find(std::string_view name) const {
 
 std::vector<std::string> AttentionRegistry::names() const {
   std::vector<std::string> names;
+  names.reserve(backends_.size());
   for (const AttentionBackend& backend : backends_) names.push_back(backend.name);
   return names;
 }

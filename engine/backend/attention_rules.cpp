@@ -36,6 +36,7 @@ std::optional<RuleBreak> kind_rule(const AttentionBackend& b, const AttentionReq
 
 std::optional<RuleBreak> platform_rule(const AttentionBackend& b, const AttentionRequest& r) {
   std::vector<std::string> names;
+  names.reserve(b.platforms.size());
   for (const AttentionPlatform platform : b.platforms) names.emplace_back(platform_name(platform));
   return broken_unless(rule_has(b.platforms, r.platform), platform_name(r.platform),
                        rule_list(names));
@@ -100,6 +101,7 @@ std::optional<RuleBreak> capability_rule(const AttentionBackend& b, const Attent
 
 std::optional<RuleBreak> type_rule(const AttentionBackend& b, const AttentionRequest& r) {
   std::vector<std::string> names;
+  names.reserve(b.types.size());
   for (const AttentionType type : b.types) names.emplace_back(attention_type_name(type));
   return broken_unless(rule_has(b.types, r.type), attention_type_name(r.type), rule_list(names));
 }

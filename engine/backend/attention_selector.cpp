@@ -67,6 +67,7 @@ std::string name_and_version(const BackendVerdict& verdict) {
 
 std::string broken_texts(const BackendVerdict& verdict) {
   std::vector<std::string> texts;
+  texts.reserve(verdict.broken.size());
   for (const BrokenRule& broken : verdict.broken) texts.push_back(describe(broken));
   return fmt::format("{}", fmt::join(texts, "; "));
 }

@@ -73,7 +73,7 @@ class DeviceTimer : public LaneTimer {
   DeviceTimer(std::shared_ptr<ComputeDevice> device, std::size_t cache_bytes)
       : device_(std::move(device)), cache_bytes_(cache_bytes) {}
   ~DeviceTimer() override {
-    clear();
+    DeviceTimer::clear();
     if (sweep_ != nullptr) device_->release(sweep_);
   }
   DeviceTimer(const DeviceTimer&) = delete;

@@ -191,7 +191,7 @@ class Examiner {
     } else if (const std::string name = difference(*first, *second); !name.empty()) {
       shown.wrong = fmt::format("{} has other bytes the second time", name);
     }
-    if (!shown.wrong.empty()) shown.expected = first ? std::move(*first) : call;
+    if (!shown.wrong.empty()) shown.expected = first ? *first : call;
     return shown;
   }
 
@@ -210,7 +210,7 @@ class Examiner {
     } else {
       shown.wrong = kept_poison(*usual, *other);
     }
-    if (!shown.wrong.empty()) shown.expected = usual ? std::move(*usual) : call;
+    if (!shown.wrong.empty()) shown.expected = usual ? *usual : call;
     return shown;
   }
 

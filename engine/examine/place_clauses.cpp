@@ -77,6 +77,7 @@ bool move_blocks(OpCase& call, std::int64_t bytes) {
       const std::int64_t stride = cache_of(call, *access)->page_stride;
       least = least == 0 ? stride : std::min(least, stride);
     }
+    if (least == 0) continue;
     const std::int64_t blocks = bytes / least + 1;
     std::set<const void*> done;
     for (const as_cache_access* access : group) {

@@ -119,7 +119,7 @@ std::int32_t split_not_combined(const void* params, const as_call* call, as_erro
       const std::int32_t first = lists.rows[t];
       std::int32_t& count = lists.rows[t + 1];
       if (count == 2) {  // what is left is no part of anything
-        lists.splits[static_cast<std::size_t>(first * AS_PLAN_COLUMNS + AS_PLAN_PLACE)] = -1;
+        lists.splits[static_cast<std::size_t>(first) * AS_PLAN_COLUMNS + AS_PLAN_PLACE] = -1;
       }
       if (count > 1) --count;
     }
@@ -135,7 +135,7 @@ std::int32_t splits_of_neighbour(const void* params, const as_call* call, as_err
     std::rotate(lists.rows.rbegin(), lists.rows.rbegin() + 2, lists.rows.rend());
     for (std::size_t t = 0; t < lists.rows.size(); t += 2) {
       for (std::int32_t n = 0; n < lists.rows[t + 1]; ++n) {
-        const auto at_split = static_cast<std::size_t>((lists.rows[t] + n) * AS_PLAN_COLUMNS);
+        const auto at_split = static_cast<std::size_t>(lists.rows[t] + n) * AS_PLAN_COLUMNS;
         lists.splits[at_split + AS_PLAN_ROW] = static_cast<std::int32_t>(t / 2);
       }
     }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "engine/backend/call_op.h"
 #include "engine/cache/dealt_cache.h"
@@ -325,8 +326,8 @@ Result<void> ContextParallel::merge_parts(int layer, int rank, const OpParams& w
   const RankHeads heads = rank_heads(o.shape[1], split_.ranks, rank);
   if (heads.count() == 0) return {};
   const std::int64_t tokens = o.shape[0], own = heads.count(), size = o.shape[2];
-  std::vector<int> order;
-  for (int from = 0; from < split_.ranks; ++from) order.push_back(from);
+  std::vector<int> order(static_cast<std::size_t>(split_.ranks));
+  std::iota(order.begin(), order.end(), 0);
   if (calls.between != nullptr && calls.between->parts != nullptr) calls.between->parts(order);
   watched(calls, [&](ContextWatch& w) { w.merging(layer, rank, whole.op(), order); });
 

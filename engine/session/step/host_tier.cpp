@@ -17,7 +17,8 @@ const CacheSpec& selected_rows(const CacheLayout& layout, int layer) {
 
 }  // namespace
 
-HostTier::HostTier(const CacheLayout& layout, std::vector<int> layers, HostTierOptions options)
+HostTier::HostTier(const CacheLayout& layout, const std::vector<int>& layers,
+                   HostTierOptions options)
     : layout_(&layout), options_(std::move(options)) {
   for (const int layer : layers) {
     const CacheSpec& spec = selected_rows(layout, layer);
@@ -54,6 +55,7 @@ Result<void> HostTier::begin_step(const StepMetadata& step) {
       if (!rows_.begins(r)) continue;
       for (const auto& entries : tier.windows.take(step.live[to_size(r)])) {
         std::vector<HostRow> warm;
+        warm.reserve(entries.size());
         for (const std::int32_t entry : entries) warm.push_back(rows_.row(r, entry));
         const std::vector<RowMove> moves = tier.pool.warm(warm);
         tier.warmed.insert(tier.warmed.end(), moves.begin(), moves.end());
@@ -112,6 +114,7 @@ HostTier::Moves HostTier::list_moves(const TierLayer& tier, bool warmed, std::si
     from[move.at] = tier.slots.at(move.row);
   }
   std::vector<std::int32_t> places;
+  places.reserve(from.size());
   for (const auto& [place, slot] : from) places.push_back(place);
   std::ranges::sort(places);
   Moves moves;
@@ -151,6 +154,7 @@ Result<void> HostTier::select(int layer, int published, const as_tensor& indices
     tier.slots[row] = *at<std::int32_t>(slots, t, k);
   });
   std::vector<HostRow> selected;
+  selected.reserve(place_of.size());
   for (const auto& [row, place] : place_of) selected.push_back(row);
   const std::size_t had = tier.step.at.size(), missed = tier.step.misses.size();
   if (auto ok = tier.pool.select(selected, tier.step); !ok) return ok;

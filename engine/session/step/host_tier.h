@@ -37,7 +37,7 @@ struct HostTierOptions {
 class HostTier {
  public:
   // layers: indices of those that select, among the layers that run.
-  HostTier(const CacheLayout& layout, std::vector<int> layers, HostTierOptions options);
+  HostTier(const CacheLayout& layout, const std::vector<int>& layers, HostTierOptions options);
 
   // Blocks that the pools take in a slab.
   std::int64_t blocks() const;

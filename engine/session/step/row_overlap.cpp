@@ -106,7 +106,7 @@ Result<void> RowOverlap::travel(const OpParams& exchange, const HostTier::Moves&
   p.pool_to = make_tensor(to_.data(), {to_count(to_.size())});
   for (const as_tensor* t : {&p.fresh_from, &p.missed_from, &p.pool_to}) calls.wrote(*t);
   auto ok = calls.travel(call, [&] {
-    const auto ran = meanwhile();
+    auto ran = meanwhile();
     travelled_.start = seconds_since(began_);
     return ran;
   });

@@ -20,8 +20,8 @@ struct Looked {
   struct Hash {
     std::size_t operator()(const Looked& l) const {
       constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
-      const auto slot = static_cast<std::uint64_t>(l.slot);
-      return static_cast<std::size_t>(slot * kOdd ^ static_cast<std::uint64_t>(l.holds));
+      const auto mixed = static_cast<std::uint64_t>(l.slot) * kOdd;
+      return static_cast<std::size_t>(mixed ^ static_cast<std::uint64_t>(l.holds));
     }
   };
 };
