@@ -1,5 +1,7 @@
 // why, plan, what-if, sweep and profiles by the command line: what they print, in what form, and
 // how they end when something is wrong.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -309,8 +311,8 @@ TEST_F(LookCommands, TheSelectiveScenarioShowsBugsOfTheIndexer) {
            {"relu_missing", "indexer_logits"},
            {"overlap_halves_swapped", "indexer_compress_insert"},
        }) {
-    const Outcome bug =
-        run({"run", "selective", "--references", "sim", "--lane", op + "=mutant:" + lane});
+    const Outcome bug = run({"run", "selective", "--references", "sim", "--lane",
+                             fmt::format("{}=mutant:{}", op, lane)});
     EXPECT_EQ(bug.code, 1) << lane << bug.err;
     EXPECT_NE(bug.out.find("blamed: " + op), std::string::npos) << lane << bug.out;
   }
