@@ -138,10 +138,10 @@ void SettingsDialog::draw_looks(Ui& ui) {
   label("Invariants",
         "What must hold of the block manager and the scheduler is checked around every step; the "
         "session stops at the op that breaks it.");
-  constexpr std::array kLevels = {"off", "step", "call"};
+  constexpr std::array kChecked = {"off", "step", "call"};
   int level = static_cast<int>(ui.settings.invariants);
-  if (segmented("invariants", &level, kLevels.data(), 3)) {
-    ui.run(std::string("settings.invariants=") + kLevels[static_cast<std::size_t>(level)]);
+  if (segmented("invariants", &level, kChecked.data(), 3)) {
+    ui.run(std::string("settings.invariants=") + kChecked[static_cast<std::size_t>(level)]);
   }
   ImGui::EndTable();
 }
