@@ -16,6 +16,7 @@
 #include "engine/cache/event_log.h"
 #include "engine/decisions/decision_watch.h"
 #include "engine/decisions/replay_judge.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/io/json_file.h"
 #include "engine/sched/replay.h"
 #include "engine/sched/sched_invariants.h"
@@ -166,6 +167,11 @@ Result<as_status> layout_command(const LayoutCommand& command) {
   question.bytes = static_cast<std::int64_t>(command.gpu_memory * 1073741824.0);
   question.max_model_len = command.max_model_len > 0 ? command.max_model_len : config->max_position;
   question.token_budget = command.token_budget;
+  question.parallel.size = command.ranks;
+  if (auto ok = check_parallel(*config, question.parallel); !ok) {
+    return bad_input(fmt::format("--tp {}: {}", command.ranks, ok.error().message),
+                     ok.error().hint);
+  }
   const nlohmann::ordered_json report = storage_report(*config, question);
   if (command.json) {
     say_json(report);

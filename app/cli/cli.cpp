@@ -350,6 +350,8 @@ void add_layout(CLI::App& blocks, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   layout->add_option("--token-budget", command->token_budget, "Tokens a step (default 8192)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
+  layout->add_option("--tp", command->ranks, "Of one rank of so many that divide the heads")
+      ->check(CLI::Range(1, 128));
   layout->add_flag("--json", command->json, "Print as JSON");
   layout->callback([=, &action] { action = [=] { return layout_command(*command); }; });
 }

@@ -71,6 +71,7 @@ struct LayoutCommand {
   double gpu_memory = 40;          // GiB for caches
   std::int64_t max_model_len = 0;  // 0 = the model's
   std::int64_t token_budget = 8192;
+  int ranks = 1;  // that divide the heads
   bool json = false;
 };
 Result<as_status> layout_command(const LayoutCommand& command);

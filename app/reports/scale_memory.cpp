@@ -81,7 +81,7 @@ Result<std::vector<ScaleMemory>> measure_memory(const ModelConfig& config,
     if (!memory) return memory.error();
     const auto tokens = static_cast<double>(context);
     const nlohmann::ordered_json report =
-        storage_report(config, {kProfile, layout.block_stride, context + 1, 1});
+        storage_report(config, {kProfile, layout.block_stride, context + 1, 1, {}});
     const double block = report.at("block_stride_bytes").get<double>();
     memory->kept_per_token = static_cast<double>(memory->kept_blocks) * stride / tokens;
     memory->report_kept_per_token = report.at("kept_bytes_per_token").get<double>();

@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "app/text/format.h"
-#include "engine/family/context_check.h"
+#include "app/reports/storage_ranks.h"
 #include "engine/family/family.h"
 #include "engine/family/lifetimes.h"
 #include "engine/family/models.h"
 #include "engine/family/selected_entries.h"
+#include "engine/family/tensor_parallel.h"
 #include "engine/io/printable.h"
 #include "engine/model/numbers.h"
-#include "engine/session/step/rank_transport.h"
 
 namespace attnscope {
 namespace {
@@ -65,73 +64,10 @@ Json activations_json(const ModelConfig& config, const StorageQuestion& q) {
           {"bytes_apart", peak.bytes_apart}};
 }
 
-Json exchange_json(const ModelConfig& config, int ranks, std::int64_t tokens) {
-  const AttendedDims dims = attended_dims(config);
-  const ExchangeCounts layer =
-      planned_exchange(ranks, config.heads, dims.query, dims.value, tokens);
-  ExchangeCount sum;
-  for (const ExchangeCount& part : layer) sum += part;
-  return {{"tokens", tokens},
-          {"messages", sum.messages * config.num_layers()},
-          {"bytes", sum.bytes * config.num_layers()}};
-}
-
-// The same caches dealt out over ranks, token by token: what one of them holds, and what all send.
-Json context_json(const ModelConfig& config, const StorageQuestion& q) {
-  const CacheSwitches switches = switches_of(q.profile);
-  Json rows = Json::array();
-  std::string refused;
-  for (const int ranks : {1, 2, 4, 8}) {
-    const ContextSplit split{ranks, 1};
-    if (auto ok = check_context(config, split); !ok) {
-      refused = ok.error().text();
-      break;
-    }
-    const CacheLayout layout = rank_layout(build_cache_layout(config), split);
-    const StoragePlan plan = plan_storage(layout, switches.layout);
-    const Capacity c =
-        capacity_of(plan, q.bytes, q.max_model_len, q.token_budget, switches.concurrency);
-    rows.push_back({{"ranks", ranks},
-                    {"block_bytes", plan.bytes_per_block},
-                    {"request_bytes", c.request_bytes},
-                    {"num_blocks", c.num_blocks},
-                    {"max_concurrency", c.concurrency_worker},
-                    {"decode", exchange_json(config, ranks, 1)},
-                    {"chunk", exchange_json(config, ranks, q.token_budget)}});
-  }
-  return {{"ranks", rows}, {"refused", refused.empty() ? Json(nullptr) : Json(refused)}};
-}
-
-std::string context_text(const Json& context) {
-  std::string out = "\nranks that share each request (context_parallel), token by token\n";
-  const Json& rows = context.at("ranks");
-  if (rows.size() > 1) {
-    const Json& chunk = rows.at(0).at("chunk").at("tokens");
-    out += fmt::format("  {:>5}{:>16}{:>12}{:>12}{:>28}{:>30}\n", "ranks", "bytes a block",
-                       "blocks", "a request", "a decoded token",
-                       fmt::format("a chunk of {} tokens", chunk.get<std::int64_t>()));
-    const auto sent = [](const Json& exchange) {
-      return fmt::format(
-          "{} in {}", format_bytes(exchange.at("bytes").get<double>()),
-          plural(exchange.at("messages").get<std::int64_t>(), "message", "messages"));
-    };
-    for (const Json& row : rows) {
-      out += fmt::format("  {:>5}{:>16}{:>12}{:>12}{:>28}{:>30}\n", row.at("ranks").get<int>(),
-                         row.at("block_bytes").get<std::int64_t>(),
-                         row.at("num_blocks").get<std::int64_t>(),
-                         format_bytes(row.at("request_bytes").get<double>()),
-                         sent(row.at("decode")), sent(row.at("chunk")));
-    }
-  }
-  if (!context.at("refused").is_null()) {
-    out += "  " + printable(context.at("refused").get<std::string>()) + "\n";
-  }
-  return out;
-}
-
 }  // namespace
 
-Json storage_report(const ModelConfig& config, const StorageQuestion& q) {
+Json storage_report(const ModelConfig& whole, const StorageQuestion& q) {
+  const ModelConfig config = rank_config(whole, q.parallel);
   const CacheSwitches switches = switches_of(q.profile);
   const StoragePlan plan = plan_storage(build_cache_layout(config), switches.layout);
   const Capacity c =
@@ -175,8 +111,11 @@ Json storage_report(const ModelConfig& config, const StorageQuestion& q) {
            {{"worker", c.concurrency_worker}, {"scheduler", c.concurrency_scheduler}}},
           {"prefill_chunks", chunks},
           {"activations", activations_json(config, q)},
-          {"context_parallel", context_json(config, q)}};
+          {"tensor_parallel", tensor_ranks_json(whole, q)},
+          {"context_parallel", context_ranks_json(config, q)}};
 }
+
+namespace {
 
 // "-", "128", "chunk 32".
 std::string window_text(const Json& group) {
@@ -185,7 +124,8 @@ std::string window_text(const Json& group) {
   return (chunk ? "chunk " : "") + group.at("window").dump();
 }
 
-std::string storage_text(const Json& r) {
+// Groups, what a block costs, and how much fits.
+std::string blocks_text(const Json& r) {
   const auto number = [&](const char* key) { return r.at(key).get<std::int64_t>(); };
   std::string out = fmt::format(
       "{}, profile {}: {} storage\n\n{:<14}{:>8}{:>12}{:>8}{:>14}{:>10}  "
@@ -227,6 +167,21 @@ std::string storage_text(const Json& r) {
     out += fmt::format("  {:>8} tokens {:>8}  {}\n", chunk.at("tokens").get<std::int64_t>(),
                        chunk.at("total").get<std::int64_t>(), chunk.at("groups").dump());
   }
+  return out;
+}
+
+}  // namespace
+
+std::string storage_text(const Json& r) {
+  const bool stored = !r.at("groups").empty();
+  std::string out;
+  if (stored) {
+    out = blocks_text(r);
+  } else {
+    out =
+        fmt::format("{}: no layer keeps keys and values for later steps, so there are no blocks\n",
+                    printable(r.at("model").get<std::string>()));
+  }
   const Json& a = r.at("activations");
   const auto mib = [&](const char* key) {
     return static_cast<double>(a.at(key).get<std::int64_t>()) / 1048576.0;
@@ -237,7 +192,9 @@ std::string storage_text(const Json& r) {
       a.at("tokens").get<std::int64_t>(), mib("bytes"), a.at("op").get<std::string>(),
       a.at("layer").is_null() ? "" : fmt::format(" of layer {}", a.at("layer").get<int>()),
       mib("bytes_on_streams"), mib("bytes_apart"));
-  return out + context_text(r.at("context_parallel"));
+  if (!stored) return out;
+  return out + tensor_ranks_text(r.at("tensor_parallel")) +
+         context_ranks_text(r.at("context_parallel"));
 }
 
 }  // namespace attnscope

@@ -14,6 +14,7 @@ struct StorageQuestion {
   std::int64_t bytes = 0;  // for caches
   std::int64_t max_model_len = 0;
   std::int64_t token_budget = 0;
+  TensorParallel parallel;  // of which rank; check_parallel has allowed it
 };
 
 nlohmann::ordered_json storage_report(const ModelConfig& config, const StorageQuestion& question);

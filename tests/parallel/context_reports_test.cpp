@@ -2,6 +2,7 @@
 // ranks, and the report of the scenario that ships.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "app/reports/chrome_trace.h"
@@ -81,6 +82,59 @@ TEST(ContextReports, TheLayoutTellsOfMemoryAndMessagesByRanks) {
   const auto refused = storage_report(*preset("tiny"), question);
   EXPECT_EQ(refused.at("context_parallel").at("ranks").size(), 1u);
   EXPECT_NE(storage_text(refused).find("lists of slots"), std::string::npos);
+}
+
+TEST(ContextReports, TheLayoutTellsOfRanksThatDivideHeads) {
+  StorageQuestion question;
+  question.bytes = std::int64_t{1} << 30;
+  question.max_model_len = 1024;
+  question.token_budget = 64;
+  const ModelConfig model = *preset("tiny-llama");
+  const auto report = storage_report(model, question);
+  const auto& rows = report.at("tensor_parallel").at("ranks");
+  ASSERT_EQ(rows.size(), 4u);
+  int ranks = 1;
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.at("ranks"), ranks);
+    // From as many ranks on as there are KV heads, each has one, neighbours the same.
+    EXPECT_EQ(row.at("block_bytes").get<std::int64_t>() * std::min(ranks, model.kv_heads),
+              report.at("block_stride_bytes").get<std::int64_t>());
+    ranks *= 2;
+  }
+  EXPECT_LT(rows.back().at("block_bytes"), rows.front().at("block_bytes"));
+  EXPECT_EQ(storage_text(report).find("no row of a cache belongs to a head"), std::string::npos);
+
+  question.parallel.size = 2;
+  const auto one = storage_report(model, question);
+  EXPECT_EQ(one.at("block_stride_bytes"), rows[1].at("block_bytes"));
+  EXPECT_EQ(one.at("num_blocks"), rows[1].at("num_blocks"));
+  EXPECT_EQ(one.at("tensor_parallel"), report.at("tensor_parallel"));
+  // Its tokens dealt out over two more.
+  EXPECT_EQ(one.at("context_parallel").at("ranks")[1].at("block_bytes").get<std::int64_t>() * 2,
+            one.at("block_stride_bytes").get<std::int64_t>());
+}
+
+TEST(ContextReports, LatentRowsAreKeptByEveryRank) {
+  StorageQuestion question;
+  question.bytes = std::int64_t{1} << 30;
+  question.max_model_len = 1024;
+  question.token_budget = 64;
+  const auto report = storage_report(*preset("tiny"), question);
+  const auto& rows = report.at("tensor_parallel").at("ranks");
+  ASSERT_GT(rows.size(), 1u);
+  for (const auto& row : rows) EXPECT_EQ(row.at("block_bytes"), report.at("block_stride_bytes"));
+  EXPECT_NE(storage_text(report).find("no row of a cache belongs to a head"), std::string::npos);
+}
+
+TEST(ContextReports, AModelWithoutCachesSaysSo) {
+  StorageQuestion question;
+  question.bytes = std::int64_t{1} << 30;
+  question.max_model_len = 1024;
+  question.token_budget = 64;
+  const std::string text = storage_text(storage_report(*preset("tiny-bert"), question));
+  EXPECT_NE(text.find("no layer keeps keys and values"), std::string::npos) << text;
+  EXPECT_EQ(text.find("hold 0 blocks"), std::string::npos) << text;
+  EXPECT_NE(text.find("values between ops"), std::string::npos) << text;
 }
 
 // Chunks beside decodes, a preempted request, common prefixes, windows, sinks.

@@ -197,7 +197,7 @@ TEST_F(Scale, MemoryIsWhatTheLayoutReportSays) {
   const auto memory = measure_memory(config, {4096, 65536});
   ASSERT_TRUE(memory);
   const json report =
-      json::parse(storage_report(config, {CacheProfile::kA, 1 << 30, 65537, 1}).dump());
+      json::parse(storage_report(config, {CacheProfile::kA, 1 << 30, 65537, 1, {}}).dump());
   EXPECT_EQ((*memory)[1].kept_per_token, report.at("kept_bytes_per_token").get<double>());
   EXPECT_EQ((*memory)[0].kept_per_token, (*memory)[1].kept_per_token);
   EXPECT_EQ((*memory)[1].kept_blocks, 256);
