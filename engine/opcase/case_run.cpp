@@ -142,7 +142,7 @@ class Judge {
     std::size_t wrong = 0, first = 0, row = 0;
     std::int64_t in_block = -1;
     each_checked_block(kept, [&](std::int64_t block, std::span<const std::int64_t> slots) {
-      std::fill(expected.begin(), expected.end(), 0xff);
+      std::memset(expected.data(), 0xff, bytes);
       for (const std::int64_t slot : slots) {
         const std::int64_t here = slot % kept.rows_per_block;
         if (tap.direction == AS_TAP_IN) {
@@ -154,6 +154,7 @@ class Judge {
       }
       const auto* now =
           static_cast<const std::uint8_t*>(cache.data.data) + block * kept.page_stride;
+      if (std::memcmp(now, expected.data(), bytes) == 0) return;
       for (std::size_t i = 0; i < bytes; ++i) {
         if (now[i] == expected[i]) continue;
         if (wrong++ > 0) continue;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 
 #include "engine/model/numbers.h"
 #include "kernels/cpu/codec.h"
@@ -115,7 +116,7 @@ class Attention {
   // Logits of the columns [first, first + kChunk) of one kept row that are read.
   void logits(std::int64_t i, std::int64_t first) {
     const std::int64_t last = std::min(columns_, first + kColumnChunk);
-    std::vector<float> keys(to_size(kColumnChunk * dims_));
+    const auto keys = std::make_unique_for_overwrite<float[]>(to_size(kColumnChunk * dims_));
     const as_row_layout layout = as_row_layout_of(p_.cache.record, p_.cache.width, 1, 1);
     std::vector<std::uint8_t> record(to_size(layout.row));
     std::int64_t read[kColumnChunk];
@@ -125,13 +126,13 @@ class Attention {
       if (slot < 0) continue;
       const as_cache& cache = c < out_.window ? p_.cache : p_.extra_cache;
       as_row_get(&cache, slot, record.data());
-      decode_record(layout, record.data(), keys.data() + n * dims_);
+      decode_record(layout, record.data(), keys.get() + n * dims_);
       read[n++] = c - first;
     }
     if (n == 0) return;
     float* out = out_.logits.data() + i * out_.heads * columns_ + first;
     cpu::simd::kernels().gemm_f32(queries_.data() + i * out_.heads * dims_, dims_, out_.heads,
-                                  keys.data(), dims_, n, dims_, out, columns_);
+                                  keys.get(), dims_, n, dims_, out, columns_);
     const auto scale = static_cast<float>(p_.scale);
     for (std::int64_t h = 0; h < out_.heads; ++h) {
       float dots[kColumnChunk];
