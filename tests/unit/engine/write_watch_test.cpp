@@ -120,8 +120,11 @@ TEST(WriteWatch, SaysOfMemoryWithinAPageThatItWasWritten) {
   EXPECT_TRUE(watch.written(0));
 }
 
+// A sanitizer ends the program in its own way. g++ tells of one by a macro, clang by a feature.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kOwnHandler = true;  // a sanitizer ends the program in its own way
+constexpr bool kOwnHandler = true;
+#elif defined(__has_feature)
+constexpr bool kOwnHandler = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
 #else
 constexpr bool kOwnHandler = false;
 #endif
