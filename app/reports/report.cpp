@@ -210,7 +210,9 @@ json ranks_json(const Scenario& scenario, const std::vector<StepRecord>& steps) 
 }
 
 json serving_json(const Scenario& scenario, const ServingTotals& totals) {
-  return {{"prefix_caching", scenario.serving.kv.caching},
+  // Some models have none, whatever the scenario says.
+  const SchedulerOptions options = serving_options(scenario, build_cache_layout(scenario.model));
+  return {{"prefix_caching", options.kv.caching},
           {"hits", totals.hits},
           {"hit_tokens", totals.hit_tokens},
           {"preemptions", totals.preemptions},
