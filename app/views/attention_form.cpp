@@ -61,16 +61,16 @@ AttentionCut attention_cut(const SessionInfo& info, const StepTrace& step, int g
   return {common * size, sharing};
 }
 
-std::string cut_sentence(const AttentionCut& cut) {
-  if (cut.rows == 0) return {};
+std::string cut_sentence(const AttentionCut& cut, std::int64_t first) {
+  if (cut.rows <= first) return {};
   if (cut.requests > 1) {
     return fmt::format(
-        " Rows 0-{}, which {} requests have in common, are attended once for all and merged by "
+        " Rows {}-{}, which {} requests have in common, are attended once for all and merged by "
         "LSE.",
-        format_count(cut.rows - 1), cut.requests);
+        format_count(first), format_count(cut.rows - 1), cut.requests);
   }
-  return fmt::format(" Rows 0-{}, of earlier steps, are attended on their own and merged by LSE.",
-                     format_count(cut.rows - 1));
+  return fmt::format(" Rows {}-{}, of earlier steps, are attended on their own and merged by LSE.",
+                     format_count(first), format_count(cut.rows - 1));
 }
 
 }  // namespace attnscope

@@ -18,7 +18,8 @@ struct AttentionCut {
 AttentionCut attention_cut(const SessionInfo& info, const StepTrace& step, int group,
                            std::int64_t row, bool whole);
 // " Rows 0-95, which 4 requests have in common, are attended once for all and merged by LSE."
-// Empty: one pass.
-std::string cut_sentence(const AttentionCut& cut);
+// first: the row that the token's window begins with. Empty: one pass, or none of its rows before
+// the cut.
+std::string cut_sentence(const AttentionCut& cut, std::int64_t first = 0);
 
 }  // namespace attnscope

@@ -231,11 +231,11 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.group = spec->group;
   view.window = whole ? position + 1 : std::int64_t{spec->retention.window};
   const std::int64_t first_seen = sided ? seen.begin : spec->retention.first_seen(position);
-  // A mask may show what lies ahead.
+  // A mask may show what lies ahead, but not in a layer with a window.
   const bool masked = !info.config.dense.mask.empty();
-  const std::int64_t known = masked ? m.seq_lens[to_size(m.token_to_req[row])] : 0;
+  const std::int64_t known = masked && whole ? m.seq_lens[to_size(m.token_to_req[row])] : 0;
   const std::int64_t end = sided ? seen.end : std::max(position + 1, known);
-  if (sided || masked) view.window = end - first_seen;
+  if (sided || (masked && whole)) view.window = end - first_seen;
   const std::int32_t request = step.request_of(token_row);
   const RequestView* owner = find_request(step, request);
   const std::vector<std::int64_t> slots = listed ? listed_slots(info, m, *spec, token_row)
@@ -324,7 +324,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   view.sentence += alibi_sentence(op, head) + sharing_sentence(info, layer);
   if (op != nullptr && op->place.op == AS_OP_PAGED_ATTENTION) {
     view.sentence += cut_sentence(
-        attention_cut(info, step, spec->group, m.token_to_req[row], whole && !masked && !sided));
+        attention_cut(info, step, spec->group, m.token_to_req[row], whole && !masked && !sided),
+        first_seen);
   }
   return view;
 }

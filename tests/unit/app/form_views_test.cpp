@@ -52,7 +52,8 @@ Seen views_of(const char* name) {
         if (cut.requests > 1) ++seen.together;
         const WindowView view = window_view(*info, step, info->config.layers[to_size(layer)],
                                             static_cast<std::int64_t>(t), -1);
-        const std::string text = cut_sentence(cut);
+        const std::string text =
+            cut_sentence(cut, keys.retention.first_seen(step.metadata.positions[t]));
         EXPECT_NE(view.sentence.find(text), std::string::npos) << view.sentence;
         EXPECT_EQ(view.sentence.find("merged by LSE") != std::string::npos, !text.empty());
         seen.sentences.insert(text);
@@ -70,6 +71,15 @@ TEST(FormViews, ACascadeIsToldAsItIsAttended) {
   EXPECT_TRUE(seen.sentences.contains(
       " Rows 0-95, which 4 requests have in common, are attended once for all and merged by LSE."));
   EXPECT_TRUE(seen.sentences.contains(""));
+}
+
+TEST(FormViews, AWindowCutsOffRowsBeforeIt) {
+  const AttentionCut cut{96, 1};
+  EXPECT_EQ(cut_sentence(cut, 90),
+            " Rows 90-95, of earlier steps, are attended on their own and merged by LSE.");
+  EXPECT_EQ(cut_sentence(cut, 95),
+            " Rows 95-95, of earlier steps, are attended on their own and merged by LSE.");
+  EXPECT_EQ(cut_sentence(cut, 96), "");
 }
 
 TEST(FormViews, MergedPassesAreToldAsTheyAreAttended) {
