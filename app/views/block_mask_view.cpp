@@ -20,9 +20,11 @@ constexpr std::int64_t kMostMasked = 2048;  // tokens: each pair is asked
 }  // namespace
 
 std::string layer_mask(const ModelConfig& config, int index) {
-  if (!config.dense.mask.empty()) return config.dense.mask;
-  if (config.dense.encoder || dense_side(config, index) != kDecoderSide) return "1";
   const int window = dense_window(config, index), chunk = dense_chunk(config, index);
+  if (const std::string& mask = config.dense.mask; !mask.empty()) {
+    return window > 0 ? fmt::format("sliding({}) && ({})", window, mask) : mask;
+  }
+  if (config.dense.encoder || dense_side(config, index) != kDecoderSide) return "1";
   if (window > 0) return fmt::format("sliding({})", window);
   if (chunk > 0) return fmt::format("causal && q_idx // {0} == kv_idx // {0}", chunk);
   return "causal";

@@ -179,7 +179,9 @@ class Model {
       const Tensor apart = (key - t).abs().to(at::kDouble).view({1, T, 1, N});
       l = l.view({G, T, H / G, -1}) - apart * weight(kSlopes).view({G, 1, H / G, 1});
     }
-    Tensor seen = n_.encoder || n_.shows ? key.ge(0).expand({T, N}) : key.le(t);
+    // A user's mask says what is seen of all keys, or of those of a window.
+    const bool ahead = n_.encoder || (n_.shows && n_.windows[i] == 0);
+    Tensor seen = ahead ? key.ge(0).expand({T, N}) : key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
     // Keys of the same chunk are as many whole chunks behind the first token.
     if (const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0; chunk > 0) {

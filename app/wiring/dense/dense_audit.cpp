@@ -336,7 +336,8 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   number(params, layer, "scale", p.scale, n_.scale);
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
   const bool cross = !n_.sides.empty() && n_.sides[to_size(layer)] == Numbers::kCross;
-  number(params, layer, "causal", p.causal, cross || n_.shows ? 0 : 1);
+  const bool windowed = n_.windows[to_size(layer)] > 0;
+  number(params, layer, "causal", p.causal, cross || (n_.shows && !windowed) ? 0 : 1);
   check_masks(params, layer, p.mask_code, p.score_code);
   number(params, layer, "bias_distance", p.bias_distance,
          cross ? 0 : static_cast<double>(n_.bias_distance));
@@ -347,8 +348,7 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   }
   number(params, layer, "window", p.window, static_cast<double>(n_.windows[to_size(layer)]));
   // A prefix that tokens do not see whole is none that they share.
-  const bool hides = n_.windows[to_size(layer)] > 0 || chunk_of(layer) > 0 || n_.shows != nullptr ||
-                     !n_.sides.empty();
+  const bool hides = windowed || chunk_of(layer) > 0 || n_.shows != nullptr || !n_.sides.empty();
   number(params, layer, "form", p.form, n_.form == AS_PAGED_CASCADE && hides ? 0 : n_.form);
   // Rows of chunks are found by a table that ends with them.
   number(params, layer, "chunk", p.chunk, 0);

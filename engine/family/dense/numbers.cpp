@@ -42,10 +42,11 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.scale = d.scale > 0 ? d.scale : 1 / std::sqrt(static_cast<double>(config.head_dim));
       p.soft_cap = d.soft_cap;
       const bool cross = dense_side(config, layer) == kCrossSide;
-      p.causal = cross || !d.mask.empty() ? 0 : 1;
+      p.window = dense_window(config, layer);
+      // A mask stands in the place of causality, but takes nothing into a window.
+      p.causal = cross || (!d.mask.empty() && p.window == 0) ? 0 : 1;
       p.mask_code = dense_mask_code(d.mask, false);
       p.score_code = dense_mask_code(d.score, true);
-      p.window = dense_window(config, layer);
       p.form = dense_form(config, layer);
       p.bias_distance = cross ? 0 : d.bias_distance;
       break;

@@ -55,6 +55,13 @@ TEST(BlockMaskViews, DrawAUsersMaskByHead) {
   EXPECT_EQ(drawn(view_of(model, 1, 70, 2)), "#../#../#../#../#..");
 }
 
+// A window hides what lies ahead, and what lies far behind.
+TEST(BlockMaskViews, DrawAUsersMaskWithinAWindow) {
+  ModelConfig model = *preset("tiny-gemma");
+  model.dense.mask = "kv_idx >= 64";
+  EXPECT_EQ(drawn(view_of(model, 0, 70)), ".../.../.+./.+./.++");
+}
+
 // The source of 128 tokens, and what the decoder begins with.
 TEST(BlockMaskViews, DrawTheSourceAcross) {
   EXPECT_EQ(drawn(view_of(*preset("tiny-t5"), 0, 70)), "##/##/##/##");
