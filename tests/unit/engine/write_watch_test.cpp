@@ -86,6 +86,15 @@ TEST(WriteWatch, LeavesMemoryAsItFoundIt) {
   EXPECT_FALSE(tells(watch, 4));
 }
 
+// Adds one as a single access. The thread sanitizer does an atomic one within itself, where a fault
+// finds it in the middle of its own work: it is not to take part in this one.
+#if defined(__clang__)
+__attribute__((disable_sanitizer_instrumentation))
+#endif
+void bump(std::uint8_t* byte) {
+  __atomic_fetch_add(byte, 1, __ATOMIC_SEQ_CST);
+}
+
 // Each thread bumps its own byte of one run; the last write is told of however they meet the looks.
 TEST(WriteWatch, MissesNoWriteOfAnotherThread) {
   Memory memory;
@@ -93,18 +102,20 @@ TEST(WriteWatch, MissesNoWriteOfAnotherThread) {
   told(watch, kParts);
   constexpr int kThreads = 3, kWrites = 400;
   const auto byte_of = [&memory](int t) {
-    return std::atomic_ref(memory.data()[4 * kPart + 100 * static_cast<std::size_t>(t)]);
+    return memory.data() + 4 * kPart + 100 * static_cast<std::size_t>(t);
   };
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&byte_of, t] {
-      for (int i = 0; i < kWrites; ++i) byte_of(t).fetch_add(1);
+      for (int i = 0; i < kWrites; ++i) bump(byte_of(t));
     });
   }
   std::vector<std::uint8_t> seen(kThreads);
   const auto look = [&] {
     if (!tells(watch, 4)) return;
-    for (int t = 0; t < kThreads; ++t) seen[static_cast<std::size_t>(t)] = byte_of(t).load();
+    for (int t = 0; t < kThreads; ++t) {
+      seen[static_cast<std::size_t>(t)] = std::atomic_ref(*byte_of(t)).load();
+    }
   };
   for (int i = 0; i < 2000; ++i) look();
   for (std::thread& thread : threads) thread.join();
