@@ -5,6 +5,7 @@
 #include <string>
 
 #include "app/cli/model_options.h"
+#include "app/cli/study_picture.h"
 #include "app/cli/writable.h"
 #include "app/reports/cache_study.h"
 #include "app/text/say.h"
@@ -15,7 +16,7 @@ namespace attnscope {
 namespace {
 
 struct CacheStudyCommand {
-  std::string scenario, csv, svg;
+  std::string scenario, csv, svg, png;
   CacheStudyOptions options;
   int threads = 0;
   bool json = false;
@@ -31,6 +32,13 @@ Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& ch
   if (!scenario) return scenario.error();
   if (auto ok = check_writable("--csv", c.csv); !ok) return ok.error();
   if (auto ok = check_writable("--svg", c.svg); !ok) return ok.error();
+  if (auto ok = check_writable("--png", c.png); !ok) return ok.error();
+  StudyPainter paint;
+  if (!c.png.empty()) {
+    auto painter = study_painter();
+    if (!painter) return painter.error();
+    paint = std::move(*painter);
+  }
   cpu::ThreadPool pool(c.threads);
   const auto study = study_cache_formats(*scenario, c.options, pool.handle());
   if (!study) return study.error();
@@ -41,6 +49,9 @@ Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& ch
   }
   if (auto ok = save(c.csv, cache_study_csv(*study)); !ok) return ok.error();
   if (auto ok = save(c.svg, cache_study_svg(*study)); !ok) return ok.error();
+  if (paint) {
+    if (auto ok = paint(*study, c.png); !ok) return ok.error();
+  }
   return AS_OK;
 }
 
@@ -63,6 +74,7 @@ void add_study_command(CLI::App& app, std::function<Result<as_status>()>& action
       ->check(CLI::Range(1, 256));
   caches->add_option("--csv", c->csv, "Write the numbers");
   caches->add_option("--svg", c->svg, "Write a drawing of the errors");
+  caches->add_option("--png", c->png, "Write a picture of all plots; needs no display");
   caches->add_flag("--json", c->json, "Print the numbers as JSON instead of the tables");
   caches->add_option("--threads", c->threads, "Threads, 0 = all")->check(CLI::Range(0, 4096));
   caches->callback([=, &action] { action = [=] { return study_caches(*c, *choice); }; });

@@ -1,12 +1,12 @@
 // Cache study: what every format of keys and values costs the model that is open, over lengths.
 #include <fmt/format.h>
-#include <implot.h>
 
 #include <algorithm>
 #include <charconv>
 #include <vector>
 
 #include "app/gui/data_table.h"
+#include "app/gui/study_picture.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/panels/panels.h"
@@ -25,7 +25,6 @@ class CacheStudyPanel : public Panel {
   bool animating() const override { return run_.running().has_value(); }
 
  private:
-  void draw_plot(const StudyPlot& plot, ImVec2 size) const;
   void fill_table();
 
   CacheStudyRun run_;
@@ -77,28 +76,6 @@ void CacheStudyPanel::register_commands(Ui& ui) {
                    .enabled = [this] { return run_.running().has_value(); },
                    .why_disabled = "no study is running",
                    .in_menu = false});
-}
-
-void CacheStudyPanel::draw_plot(const StudyPlot& plot, ImVec2 size) const {
-  if (!ImPlot::BeginPlot(plot.title.c_str(), size, ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText)) {
-    return;
-  }
-  ImPlot::SetupAxis(ImAxis_X1, "tokens", ImPlotAxisFlags_AutoFit);
-  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
-  ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
-  if (plot.log_y) ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
-  ImPlot::SetupLegend(ImPlotLocation_NorthEast);
-  for (std::size_t i = 0; i < plot.curves.size(); ++i) {
-    const StudyCurve& curve = plot.curves[i];
-    ImPlotSpec line;
-    line.LineColor = ImGui::ColorConvertU32ToFloat4(owner_colour(static_cast<int>(i)));
-    line.Marker = ImPlotMarker_Circle;
-    line.MarkerSize = px(2);
-    line.MarkerFillColor = line.MarkerLineColor = line.LineColor;
-    ImPlot::PlotLine(curve.name.c_str(), curve.x.data(), curve.y.data(),
-                     static_cast<int>(curve.x.size()), line);
-  }
-  ImPlot::EndPlot();
 }
 
 void CacheStudyPanel::fill_table() {
@@ -153,7 +130,7 @@ void CacheStudyPanel::draw(Ui& ui) {
                     std::clamp(room.y * 0.5f, px(150), px(300))};
   for (std::size_t i = 0; i < view_.plots.size(); ++i) {
     if (i % static_cast<std::size_t>(across) != 0) ImGui::SameLine(0, gap);
-    draw_plot(view_.plots[i], size);
+    draw_study_plot(view_.plots[i], size);
   }
   fill_table();
   const float left = ImGui::GetContentRegionAvail().y;

@@ -12,8 +12,9 @@ namespace {
 template <class Value>
 StudyPlot study_plot(const CacheStudy& study, const char* title, bool log_y, const Value& value) {
   StudyPlot plot{title, log_y, {}};
+  int place = 0;
   for (const CacheStudyFormat& format : study.formats) {
-    StudyCurve curve{format.name, {}, {}};
+    StudyCurve curve{format.name, place++, {}, {}};
     for (const CacheStudyPoint& point : format.points) {
       const double y = value(point);
       if (log_y && !(y > 0)) continue;

@@ -11,6 +11,7 @@ namespace attnscope {
 
 struct StudyCurve {
   std::string name;  // of the format
+  int place = 0;     // of the format in the study: one colour in all plots
   std::vector<double> x, y;
 };
 

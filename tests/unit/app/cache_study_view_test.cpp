@@ -27,6 +27,8 @@ TEST(CacheStudyView, HasACurveAFormat) {
   EXPECT_EQ(view.plots[1].curves[0].y, (std::vector<double>{0.04, 0.03}));
   ASSERT_EQ(view.plots[2].curves.size(), 3u);
   EXPECT_FALSE(view.plots[2].log_y);
+  EXPECT_EQ(view.plots[0].curves[1].place, 2) << "of the study's formats, not of the curves";
+  EXPECT_EQ(view.plots[2].curves[2].place, 2);
   EXPECT_EQ(view.plots[2].curves[0].y, (std::vector<double>{0, 0}));
   EXPECT_EQ(view.plots[2].curves[1].y, (std::vector<double>{3, 1}));
 }

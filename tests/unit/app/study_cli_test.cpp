@@ -39,6 +39,7 @@ TEST_F(StudyCli, LooksAtItsFilesBeforeItStudies) {
   };
   refused(with("--csv", path("none/errors.csv")), "--csv " + path("none/errors.csv"));
   refused(with("--svg", path("none/errors.svg")), "does not exist");
+  refused(with("--png", path("none/errors.png")), "--png " + path("none/errors.png"));
   refused(with("--csv", folder_.string()), "is a folder");
   const Outcome studied = run(with("--csv", path("errors.csv")));
   EXPECT_EQ(studied.code, 3);
@@ -75,6 +76,22 @@ TEST_F(StudyCli, PrintsItsNumbersAsJson) {
     }
   }
   EXPECT_EQ(*read_text_file(path("study.csv")), csv);
+}
+
+// A picture without a display; where this build or machine draws none, that is said and no study
+// is run for it.
+TEST_F(StudyCli, MakesAPictureOrSaysWhyNot) {
+  setenv("LIBGL_ALWAYS_SOFTWARE", "1", 1);
+  const Outcome out = run({"study", "cache-dtype", "tiny-llama", "--lengths", "24", "--tokens", "4",
+                           "--png", path("study.png")});
+  if (out.code == AS_OK) {
+    EXPECT_EQ(read(path("study.png")).substr(1, 3), "PNG");
+    EXPECT_NE(out.out.find("fp8_tensor"), std::string::npos) << out.out;
+  } else {
+    EXPECT_EQ(out.code, AS_NO_ENVIRONMENT) << out.err;
+    EXPECT_EQ(out.out, "");
+    EXPECT_FALSE(std::filesystem::exists(path("study.png")));
+  }
 }
 
 }  // namespace study_cli_test

@@ -1,0 +1,96 @@
+#include "app/gui/study_picture.h"
+
+#include <fmt/format.h>
+#include <implot.h>
+
+#include "app/gui/theme.h"
+#include "app/text/say.h"
+
+namespace attnscope::gui {
+namespace {
+
+constexpr int kStudyWidth = 1800, kStudyHeight = 640;  // pixels: three plots beside each other
+
+void draw_page(const CacheStudyView& view) {
+  ImGui::SetNextWindowPos({0, 0});
+  ImGui::SetNextWindowSize(ImGui::GetIO().DisplaySize);
+  ImGui::Begin(
+      "##study", nullptr,
+      ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings);
+  ImGui::PushTextWrapPos(0);
+  ImGui::TextUnformatted(view.sentence.data(), view.sentence.data() + view.sentence.size());
+  ImGui::PopTextWrapPos();
+  const ImVec2 room = ImGui::GetContentRegionAvail();
+  const float gap = ImGui::GetStyle().ItemSpacing.x;
+  const auto across = static_cast<float>(view.plots.size());
+  for (std::size_t i = 0; i < view.plots.size(); ++i) {
+    if (i > 0) ImGui::SameLine(0, gap);
+    draw_study_plot(view.plots[i], {(room.x - gap * (across - 1)) / across, room.y});
+  }
+  ImGui::End();
+}
+
+}  // namespace
+
+void draw_study_plot(const StudyPlot& plot, ImVec2 size) {
+  if (!ImPlot::BeginPlot(plot.title.c_str(), size, ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText)) {
+    return;
+  }
+  ImPlot::SetupAxis(ImAxis_X1, "tokens", ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
+  if (plot.log_y) ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+  // Beside the curves where there is room: within it hides points.
+  const bool wide = size.x >= px(400);
+  ImPlot::SetupLegend(wide ? ImPlotLocation_East : ImPlotLocation_NorthEast,
+                      wide ? ImPlotLegendFlags_Outside : ImPlotLegendFlags_None);
+  for (const StudyCurve& curve : plot.curves) {
+    ImPlotSpec line;
+    line.LineColor = ImGui::ColorConvertU32ToFloat4(owner_colour(curve.place));
+    line.Marker = ImPlotMarker_Circle;
+    line.MarkerSize = px(2);
+    line.MarkerFillColor = line.MarkerLineColor = line.LineColor;
+    ImPlot::PlotLine(curve.name.c_str(), curve.x.data(), curve.y.data(),
+                     static_cast<int>(curve.x.size()), line);
+  }
+  ImPlot::EndPlot();
+}
+
+StudyPicture::StudyPicture() {
+  ImGui::CreateContext();
+  ImPlot::CreateContext();
+  ImGui::GetIO().IniFilename = nullptr;
+  ImGui::GetIO().LogFilename = nullptr;
+}
+
+StudyPicture::~StudyPicture() {
+  platform_.reset();  // its renderer lives in the contexts
+  ImPlot::DestroyContext();
+  ImGui::DestroyContext();
+}
+
+Result<std::unique_ptr<StudyPicture>> StudyPicture::open() {
+  std::unique_ptr<StudyPicture> picture(new StudyPicture());
+  auto platform = make_offscreen(kStudyWidth, kStudyHeight);
+  if (!platform) return platform.error();
+  picture->platform_ = std::move(*platform);
+  for (const std::string& problem : load_fonts().problems) say(stderr, "attnscope: {}\n", problem);
+  const auto light = load_theme("light");
+  if (!light) return light.error();
+  apply_theme(*light, 1);
+  return picture;
+}
+
+Result<Image> StudyPicture::draw(const CacheStudyView& view) {
+  constexpr int kFrames = 4;  // texts and axes need some to find their sizes
+  for (int i = 0; i < kFrames; ++i) {
+    platform_->begin_frame(0);
+    ImGui::NewFrame();
+    draw_page(view);
+    ImGui::Render();
+    if (auto ok = platform_->render(); !ok) return ok.error();
+  }
+  return platform_->read_pixels();
+}
+
+}  // namespace attnscope::gui
