@@ -109,6 +109,7 @@ TEST(ContextReports, TheLayoutTellsOfRanksThatDivideHeads) {
   EXPECT_EQ(one.at("block_stride_bytes"), rows[1].at("block_bytes"));
   EXPECT_EQ(one.at("num_blocks"), rows[1].at("num_blocks"));
   EXPECT_EQ(one.at("tensor_parallel"), report.at("tensor_parallel"));
+  EXPECT_EQ(one.at("model"), "tiny-llama, rank 0 of 2");
   // Its tokens dealt out over two more.
   EXPECT_EQ(one.at("context_parallel").at("ranks")[1].at("block_bytes").get<std::int64_t>() * 2,
             one.at("block_stride_bytes").get<std::int64_t>());
@@ -124,6 +125,12 @@ TEST(ContextReports, LatentRowsAreKeptByEveryRank) {
   ASSERT_GT(rows.size(), 1u);
   for (const auto& row : rows) EXPECT_EQ(row.at("block_bytes"), report.at("block_stride_bytes"));
   EXPECT_NE(storage_text(report).find("no row of a cache belongs to a head"), std::string::npos);
+
+  ModelConfig scaled = *preset("tiny-llama");
+  scaled.dense.cache_record = AS_RECORD_FP8_HEAD;
+  const auto refused = storage_report(scaled, question);
+  EXPECT_EQ(refused.at("tensor_parallel").at("ranks").size(), 1u);
+  EXPECT_NE(storage_text(refused).find("a scale a KV head"), std::string::npos);
 }
 
 TEST(ContextReports, AModelWithoutCachesSaysSo) {

@@ -162,6 +162,13 @@ TEST_F(BlocksCli, LayoutAndEvents) {
   EXPECT_EQ(text.code, 0);
   EXPECT_NE(text.out.find("values between ops, "), std::string::npos) << text.out;
   EXPECT_EQ(run({"layout", "nowhere"}).code, 3);
+  const Outcome rank = run({"layout", "tiny-llama", "--tp", "2", "--json"});
+  ASSERT_EQ(rank.code, 0) << rank.err;
+  EXPECT_EQ(json::parse(rank.out)["model"], "tiny-llama, rank 0 of 2");
+  const Outcome three = run({"layout", "tiny-llama", "--tp", "3"});
+  EXPECT_EQ(three.code, 3);
+  EXPECT_NE(three.err.find("--tp 3: 3 ranks do not divide the 8 heads"), std::string::npos)
+      << three.err;
   const Outcome events = run({"events",
                               write("e.json", R"([1.5,[["BlockStored",["a","b"],null,[1],16],)"
                                               R"(["BlockRemoved",["a"]]]])"),
