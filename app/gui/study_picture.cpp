@@ -4,12 +4,27 @@
 #include <implot.h>
 
 #include "app/gui/theme.h"
+#include "app/text/format.h"
 #include "app/text/say.h"
 
 namespace attnscope::gui {
 namespace {
 
 constexpr int kStudyWidth = 1800, kStudyHeight = 640;  // pixels: three plots beside each other
+
+void setup_ticks(ImAxis axis, const std::vector<double>& ticks, bool whole) {
+  if (ticks.empty()) return;
+  std::vector<std::string> texts;
+  std::vector<const char*> labels;
+  texts.reserve(ticks.size());
+  labels.reserve(ticks.size());
+  for (const double tick : ticks) {
+    texts.push_back(whole ? format_count(static_cast<std::int64_t>(tick))
+                          : fmt::format("{:g}", tick));
+    labels.push_back(texts.back().c_str());
+  }
+  ImPlot::SetupAxisTicks(axis, ticks.data(), static_cast<int>(ticks.size()), labels.data());
+}
 
 void draw_page(const CacheStudyView& view) {
   ImGui::SetNextWindowPos({0, 0});
@@ -37,9 +52,16 @@ void draw_study_plot(const StudyPlot& plot, ImVec2 size) {
     return;
   }
   ImPlot::SetupAxis(ImAxis_X1, "tokens", ImPlotAxisFlags_AutoFit);
-  ImPlot::SetupAxis(ImAxis_Y1, nullptr, ImPlotAxisFlags_AutoFit);
+  ImPlot::SetupAxis(ImAxis_Y1, nullptr,
+                    plot.y_ticks.size() > 1 ? ImPlotAxisFlags_None : ImPlotAxisFlags_AutoFit);
   ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
   if (plot.log_y) ImPlot::SetupAxisScale(ImAxis_Y1, ImPlotScale_Log10);
+  setup_ticks(ImAxis_X1, plot.x_ticks, true);
+  setup_ticks(ImAxis_Y1, plot.y_ticks, !plot.log_y);
+  if (plot.y_ticks.size() > 1) {
+    ImPlot::SetupAxisLimits(ImAxis_Y1, plot.y_ticks.front(), plot.y_ticks.back(),
+                            ImPlotCond_Always);
+  }
   // Beside the curves where there is room: within it hides points.
   const bool wide = size.x >= px(400);
   ImPlot::SetupLegend(wide ? ImPlotLocation_East : ImPlotLocation_NorthEast,

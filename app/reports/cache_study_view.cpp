@@ -3,15 +3,53 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "app/text/format.h"
 
 namespace attnscope {
 namespace {
 
+// 1, 2 and 5 times powers of ten, from the last at or below the least to the first at or above the
+// largest.
+std::vector<double> log_ticks(double least, double largest) {
+  std::vector<double> ticks;
+  for (double ten = std::pow(10, std::floor(std::log10(least))); ten <= largest * 10; ten *= 10) {
+    for (const double tick : {ten, 2 * ten, 5 * ten}) {
+      if (!ticks.empty() && tick <= least) ticks.clear();
+      if (ticks.empty() || ticks.back() < largest) ticks.push_back(tick);
+    }
+  }
+  return ticks;
+}
+
+// Whole numbers from 0 on, six at most.
+std::vector<double> count_ticks(double largest) {
+  std::vector<double> ticks;
+  const double step = std::max(1.0, std::ceil(largest / 5));
+  for (double tick = 0; tick < largest + step; tick += step) ticks.push_back(tick);
+  return ticks;
+}
+
+void set_ticks(StudyPlot& plot) {
+  double least = std::numeric_limits<double>::infinity(), largest = 0;
+  for (const StudyCurve& curve : plot.curves) {
+    plot.x_ticks.insert(plot.x_ticks.end(), curve.x.begin(), curve.x.end());
+    for (const double y : curve.y) {
+      least = std::min(least, y);
+      largest = std::max(largest, y);
+    }
+  }
+  std::ranges::sort(plot.x_ticks);
+  plot.x_ticks.erase(std::unique(plot.x_ticks.begin(), plot.x_ticks.end()), plot.x_ticks.end());
+  const bool values = std::isfinite(least) && std::isfinite(largest);
+  if (values) plot.y_ticks = plot.log_y ? log_ticks(least, largest) : count_ticks(largest);
+}
+
 template <class Value>
 StudyPlot study_plot(const CacheStudy& study, const char* title, bool log_y, const Value& value) {
-  StudyPlot plot{title, log_y, {}};
+  StudyPlot plot{title, log_y, {}, {}, {}};
   int place = 0;
   for (const CacheStudyFormat& format : study.formats) {
     StudyCurve curve{format.name, place++, {}, {}};
@@ -23,6 +61,7 @@ StudyPlot study_plot(const CacheStudy& study, const char* title, bool log_y, con
     }
     if (!curve.x.empty()) plot.curves.push_back(std::move(curve));
   }
+  set_ticks(plot);
   return plot;
 }
 

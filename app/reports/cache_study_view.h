@@ -19,6 +19,7 @@ struct StudyPlot {
   std::string title;
   bool log_y = false;  // points at 0 are left out
   std::vector<StudyCurve> curves;
+  std::vector<double> x_ticks, y_ticks;  // the lengths; round numbers about the values
 };
 
 struct CacheStudyView {

@@ -33,6 +33,26 @@ TEST(CacheStudyView, HasACurveAFormat) {
   EXPECT_EQ(view.plots[2].curves[1].y, (std::vector<double>{3, 1}));
 }
 
+TEST(CacheStudyView, HasTicksAtTheLengthsAndAboutTheValues) {
+  const CacheStudyView view = cache_study_view(two_formats());
+  for (const StudyPlot& plot : view.plots) {
+    EXPECT_EQ(plot.x_ticks, (std::vector<double>{128, 2048}));
+  }
+  const std::vector<double> values = {0.002, 0.005, 0.01, 0.02, 0.05};
+  ASSERT_EQ(view.plots[0].y_ticks.size(), values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_DOUBLE_EQ(view.plots[0].y_ticks[i], values[i]);
+  }
+  EXPECT_EQ(view.plots[2].y_ticks, (std::vector<double>{0, 1, 2, 3}));
+
+  CacheStudy many = two_formats();
+  many.formats[1].points[0].changed = 16;
+  EXPECT_EQ(cache_study_view(many).plots[2].y_ticks, (std::vector<double>{0, 4, 8, 12, 16}));
+  many.formats.resize(1);
+  EXPECT_TRUE(cache_study_view(many).plots[0].y_ticks.empty());
+  EXPECT_EQ(cache_study_view(many).plots[2].y_ticks, (std::vector<double>{0}));
+}
+
 TEST(CacheStudyView, NamesTheBestOfTheSmallerOnes) {
   EXPECT_EQ(
       cache_study_view(two_formats()).sentence,
