@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "engine/io/nearest.h"
 #include "engine/io/old_names.h"
@@ -39,7 +40,7 @@ Result<TapChoice> TapChoice::parse(const std::vector<std::string>& names, bool r
         if (reference && !free_running(op)) continue;
         const as_op_info& info = *as_op_find(op);
         for (std::uint32_t t = 0; t < info.num_taps; ++t) {
-          if (is_output(info.taps[t])) choice.wishes_.push_back({op, &info.taps[t]});
+          if (is_output(info.taps[t])) choice.wishes_.push_back({op, &info.taps[t], name});
         }
       }
       continue;
@@ -64,12 +65,25 @@ Result<TapChoice> TapChoice::parse(const std::vector<std::string>& names, bool r
       if (tap.kind == AS_TAP_CACHE && !is_output(tap)) continue;
       taps.emplace_back(tap.name);
       const bool wanted = dot == std::string::npos ? is_output(tap) : tap_name == tap.name;
-      if (wanted) choice.wishes_.push_back({op, &tap});
+      if (wanted) choice.wishes_.push_back({op, &tap, name});
       found = found || wanted;
     }
     if (!found) return unknown(name, name.substr(dot + 1), taps);
   }
   return choice;
+}
+
+std::vector<std::string> TapChoice::absent(
+    const std::function<bool(as_op_id, const as_tap_info&)>& there) const {
+  std::map<std::string, bool> found;
+  for (const Wish& wish : wishes_) {
+    if (wish.name != "all") found[wish.name] |= there(wish.op, *wish.tap);
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, any] : found) {
+    if (!any) names.push_back(name);
+  }
+  return names;
 }
 
 bool TapChoice::wants(as_op_id op, const as_tap_info& tap) const {

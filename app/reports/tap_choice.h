@@ -1,6 +1,7 @@
 // Taps by name: "sparse_attention.o", "indexer_topk" for all outputs of the op, "all".
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,15 @@ class TapChoice {
 
   bool wants(as_op_id op, const as_tap_info& tap) const;
 
+  // The names, other than "all", of which no tap is among those that were there.
+  std::vector<std::string> absent(
+      const std::function<bool(as_op_id, const as_tap_info&)>& there) const;
+
  private:
   struct Wish {
     as_op_id op;
     const as_tap_info* tap;
+    std::string name;  // as it was given
   };
   std::vector<Wish> wishes_;
 };

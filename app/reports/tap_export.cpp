@@ -328,6 +328,11 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   totals.steps = static_cast<std::int64_t>(result->steps.size());
   totals.bytes = size->bytes;
   totals.complete = !result->stopped;
+  totals.absent = choice->absent([&](as_op_id op, const as_tap_info& tap) {
+    return std::ranges::any_of(collector.series(), [&](const auto& entry) {
+      return entry.second.op == op && entry.second.tap == tap.name;
+    });
+  });
   return totals;
 }
 

@@ -31,6 +31,7 @@ struct TapExportOptions {
 struct TapExportTotals {
   std::int64_t tensors = 0, steps = 0;
   std::uint64_t bytes = 0;
+  std::vector<std::string> absent;  // names of which nothing was there in these steps
   bool complete =
       true;  // else the file holds what was done so far, and says so: attnscope.complete
 };

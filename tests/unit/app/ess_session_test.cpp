@@ -150,6 +150,12 @@ TEST(EssSession, ExportsTheTapsOfTokens) {
   EXPECT_TRUE(ends("exchange_rows.slots"));
   EXPECT_TRUE(ends("exchange_rows.pages"));
   EXPECT_FALSE(ends("exchange_rows.pool"));
+  EXPECT_TRUE(made->absent.empty());
+  // Who asks for them is told.
+  options.taps = {"all", "attn_norm.y", "exchange_rows.pool"};
+  const auto named = export_taps(with(v32(), {0.3}), all_lanes(), options, file, {});
+  ASSERT_TRUE(named) << named.error().text();
+  EXPECT_EQ(named->absent, std::vector<std::string>{"exchange_rows.pool"});
   std::filesystem::remove(file);
 }
 
