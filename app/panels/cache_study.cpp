@@ -106,9 +106,10 @@ void CacheStudyPanel::fill_table() {
 }
 
 void CacheStudyPanel::draw(Ui& ui) {
-  if (run_.poll() && run_.study() != nullptr) {
+  run_.poll();
+  if (version_ != run_.has_made()) {
     view_ = cache_study_view(*run_.study());
-    ++version_;
+    version_ = run_.has_made();
   }
   sentence(version_ == 0 ? "What formats of keys and values cost the model that is open: no study "
                            "has run yet."

@@ -19,7 +19,7 @@ bool study_is_ready(const std::future<Result<CacheStudy>>& run) {
 
 Result<void> CacheStudyRun::begin(const Workbench& bench, std::vector<std::int64_t> lengths) {
   // Its panel may be closed, and nobody may have asked since it ended.
-  (void)poll();
+  poll();
   if (work_.valid()) {
     return usage_error("a study is running already", "wait for it, or stop it: cache_study.stop");
   }
@@ -53,18 +53,18 @@ void CacheStudyRun::stop() {
   progress_.reset();
 }
 
-bool CacheStudyRun::poll() {
+void CacheStudyRun::poll() {
   std::erase_if(stopped_, study_is_ready);
-  if (!work_.valid() || !study_is_ready(work_)) return false;
+  if (!work_.valid() || !study_is_ready(work_)) return;
   Made made = work_.get();
   progress_.reset();
   error_.clear();
   if (made) {
     study_ = std::move(*made);
+    ++made_;
   } else {
     error_ = made.error().text();
   }
-  return true;
 }
 
 std::optional<double> CacheStudyRun::running() const {

@@ -2,7 +2,7 @@
 // is open.
 //
 //   run.begin(bench, {128, 2048});
-//   if (run.poll()) ..               // once a frame: run.study() is another one
+//   run.poll();                      // once a frame: has_made() counts the studies that are there
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,9 @@ class CacheStudyRun {
   Result<void> begin(const Workbench& bench, std::vector<std::int64_t> lengths);
   // What there is stays; nothing comes of what runs.
   void stop();
-  bool poll();
-  std::optional<double> running() const;  // share done
+  void poll();
+  std::uint64_t has_made() const { return made_; }  // studies so far; study() is the last one
+  std::optional<double> running() const;            // share done
   const CacheStudy* study() const { return study_ ? &*study_ : nullptr; }
   const std::string& error() const { return error_; }  // of the last one that ended
 
@@ -38,6 +39,7 @@ class CacheStudyRun {
   std::vector<std::future<Made>> stopped_;  // that end by themselves
   std::optional<CacheStudy> study_;
   std::string error_;
+  std::uint64_t made_ = 0;
 };
 
 }  // namespace attnscope
