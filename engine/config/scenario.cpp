@@ -497,8 +497,10 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   if (!choice.model.empty()) {
     nlohmann::json model = nlohmann::json::object();
     const nlohmann::json* own = parsed->contains("model") ? &parsed->at("model") : nullptr;
-    if (own != nullptr && own->is_object() && own->contains("seed"))
-      model["seed"] = own->at("seed");
+    // What is the scenario's and not its model's.
+    for (const char* key : {"seed", "mask", "score"}) {
+      if (own != nullptr && own->is_object() && own->contains(key)) model[key] = own->at(key);
+    }
     if (is_preset_name(choice.model)) {
       model["preset"] = choice.model;
     } else if (!fs::exists(choice.model, code)) {

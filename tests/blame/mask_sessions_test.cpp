@@ -99,5 +99,23 @@ TEST(MaskSessions, WhatDoesNotGoIsRefused) {
       << session.error().text();
 }
 
+// They are the scenario's: another model takes them on, or says why it cannot.
+TEST(MaskSessions, AnotherModelTakesOnTheMaskOfTheScenario) {
+  ModelChoice choice;
+  choice.model = "tiny-mistral";
+  const auto other = load_scenario("tiny-mask", choice);
+  ASSERT_TRUE(other) << other.error().text();
+  const auto own = load_scenario("tiny-mask");
+  ASSERT_TRUE(own);
+  EXPECT_EQ(other->model.name, "tiny-mistral");
+  EXPECT_EQ(other->model.dense.mask, own->model.dense.mask);
+  EXPECT_EQ(other->model.dense.score, own->model.dense.score);
+  choice.model = "tiny";
+  const auto selects = load_scenario("tiny-mask", choice);
+  ASSERT_FALSE(selects);
+  EXPECT_NE(selects.error().text().find("not by a mask"), std::string::npos)
+      << selects.error().text();
+}
+
 }  // namespace mask_sessions_test
 }  // namespace attnscope
