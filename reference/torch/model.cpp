@@ -398,8 +398,11 @@ class Model {
       const auto seen = std::count(chosen, chosen + count, true);  // the first ones
       if (seen <= top) continue;
       const double* s = choice.scores.data() + t * count;
+      // NaN behind all numbers: without that it would be no order.
       const auto before = [s](std::int64_t a, std::int64_t b) {
-        return s[a] != s[b] ? s[a] > s[b] : a < b;
+        const bool no_a = std::isnan(s[a]), no_b = std::isnan(s[b]);
+        if (no_a != no_b) return no_b;
+        return !no_a && s[a] != s[b] ? s[a] > s[b] : a < b;
       };
       order.resize(static_cast<std::size_t>(seen));
       std::iota(order.begin(), order.end(), 0);

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "reference/torch/selection_order.h"
+
 namespace attnscope::reference {
 namespace {
 
@@ -37,9 +39,8 @@ void add(const Looked& at, const std::vector<bool>& before, std::vector<std::int
   order.resize(static_cast<std::size_t>(at.sees));
   std::iota(order.begin(), order.end(), 0);
   std::nth_element(
-      order.begin(), order.begin() + (at.k - 1), order.end(), [&](std::int32_t a, std::int32_t b) {
-        return at.attention[a] != at.attention[b] ? at.attention[a] > at.attention[b] : a < b;
-      });
+      order.begin(), order.begin() + (at.k - 1), order.end(),
+      [&](std::int32_t a, std::int32_t b) { return selected_before(at.attention, a, b); });
   const auto k = static_cast<double>(at.k), sees = static_cast<double>(at.sees);
   const std::int64_t last = at.sees - at.k;  // the first of the last k
   double hits = 0, last_hits = 0;

@@ -5,6 +5,8 @@
 #include <numbers>
 #include <numeric>
 
+#include "reference/torch/selection_order.h"
+
 namespace attnscope::reference {
 namespace {
 
@@ -26,9 +28,7 @@ void mark_best(const Tensor& scores, std::int64_t begin, std::int64_t entry, std
     std::iota(order.begin(), order.end(), 0);
     if (kept < sees) {
       std::nth_element(order.begin(), order.begin() + kept, order.end(),
-                       [&](std::int32_t a, std::int32_t b) {
-                         return from[a] != from[b] ? from[a] > from[b] : a < b;
-                       });
+                       [&](std::int32_t a, std::int32_t b) { return selected_before(from, a, b); });
     }
     for (std::int64_t i = 0; i < kept; ++i) to[order[static_cast<std::size_t>(i)]] = true;
   }
