@@ -135,6 +135,22 @@ bool catch_faults() {
   return caught;
 }
 
+// Opens the pages of a region that ends. Others that have some of them hear no more of writes
+// there, so that they are told of one. `making` is held.
+void open_for_good(std::uintptr_t begin, std::uintptr_t end, const Region& ends) {
+  protect(begin, end, PROT_READ | PROT_WRITE);
+  for (std::size_t i = 0; i < num_regions.load(); ++i) {
+    const Region& other = watched_regions[i];
+    if (&other == &ends || other.users == 0) continue;
+    const Seen region = Seen::of(other);
+    const std::uintptr_t from = std::max(begin, region.begin), to = std::min(end, region.end);
+    if (from >= to) continue;
+    for (std::uintptr_t run = from / kRun; run <= (to - 1) / kRun; ++run) {
+      region.writes[run - region.first_run()].fetch_add(1);
+    }
+  }
+}
+
 // A region of these pages, or -1. `making` is held.
 int make_region(std::uintptr_t begin, std::uintptr_t end) {
   std::size_t at = num_regions.load();
@@ -159,7 +175,7 @@ int make_region(std::uintptr_t begin, std::uintptr_t end) {
   region.users = 1;
   if (at == num_regions.load()) num_regions = at + 1;
   if (protect(begin, end, PROT_READ)) return static_cast<int>(at);
-  protect(begin, end, PROT_READ | PROT_WRITE);
+  open_for_good(begin, end, region);
   region.end = region.begin = 0;
   region.users = 0;
   return -1;
@@ -186,7 +202,7 @@ WriteWatch::~WriteWatch() {
   Region& region = watched_regions[static_cast<std::size_t>(region_)];
   if (--region.users > 0) return;
   // A write that is under way still finds it.
-  protect(region.begin, region.end, PROT_READ | PROT_WRITE);
+  open_for_good(region.begin, region.end, region);
   region.end = 0;
   region.begin = 0;
 }

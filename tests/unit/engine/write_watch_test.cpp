@@ -75,6 +75,21 @@ TEST(WriteWatch, TellsEachOfTwoWatches) {
   EXPECT_TRUE(tells(second, 3));
 }
 
+// One ends and opens the pages of both: the other one is told of writes there all the same.
+TEST(WriteWatch, TellsOfWritesWhereAnotherWatchOfAPartHasEnded) {
+  Memory memory;
+  WriteWatch whole(memory.data(), memory.size(), kPart);
+  auto part = std::make_unique<WriteWatch>(memory.data() + 2 * kPart, 2 * kPart, kPart);
+  told(whole, kParts);
+  told(*part, 2);
+  part.reset();
+  memory.data()[3 * kPart + 10] = 1;
+  EXPECT_TRUE(tells(whole, 3));
+  EXPECT_FALSE(tells(whole, 5));
+  memory.data()[3 * kPart + 11] = 1;
+  EXPECT_TRUE(tells(whole, 3));
+}
+
 TEST(WriteWatch, LeavesMemoryAsItFoundIt) {
   Memory memory;
   { WriteWatch watch(memory.data(), memory.size(), kPart); }
