@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "engine/model/numbers.h"
@@ -16,18 +17,26 @@ constexpr std::int64_t kBytesOfPart = std::int64_t{1} << 20;  // that a thread c
 
 }  // namespace
 
-InputRecheck::~InputRecheck() {
-  if (memory_ != nullptr) device_.release_host(memory_);
+InputRecheck::~InputRecheck() { release(); }
+
+void InputRecheck::release() {
+  if (memory_ != nullptr && !ordinary_) device_.release_host(memory_);
+  ordinary_.reset();
+  memory_ = nullptr;
+  capacity_ = 0;
 }
 
 Result<void> InputRecheck::grow(std::size_t bytes) {
   if (bytes <= capacity_) return {};
-  if (memory_ != nullptr) device_.release_host(memory_);
-  memory_ = nullptr;
-  capacity_ = 0;
-  auto made = device_.allocate_host(bytes);
-  if (!made) return made.error();
-  memory_ = static_cast<unsigned char*>(*made);
+  release();
+  if (auto made = device_.allocate_host(bytes)) {
+    memory_ = static_cast<unsigned char*>(*made);
+  } else {
+    // Memory of that kind is short before any other is: a slower way is better than no session.
+    ordinary_.reset(new (std::nothrow) unsigned char[bytes]);
+    if (!ordinary_) return made.error();
+    memory_ = ordinary_.get();
+  }
   capacity_ = bytes;
   return {};
 }

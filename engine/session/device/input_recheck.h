@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "engine/backend/compute_device.h"
@@ -32,6 +33,7 @@ class InputRecheck {
     pieces_.push_back({host, device, bytes, true});
   }
   bool any() const { return !pieces_.empty(); }
+  void forget() { pieces_.clear(); }
   // Synchronises with the device. What was added is forgotten.
   Result<void> run();
 
@@ -50,7 +52,10 @@ class InputRecheck {
   const as_threads* threads_;
   std::function<Result<void>()> tell_;
   std::vector<Piece> pieces_;
-  unsigned char* memory_ = nullptr;
+  void release();
+
+  unsigned char* memory_ = nullptr;  // that the device reaches by itself, or ordinary_
+  std::unique_ptr<unsigned char[]> ordinary_;
   std::size_t capacity_ = 0;
 };
 

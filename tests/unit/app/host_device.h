@@ -36,6 +36,7 @@ class HostDevice : public ComputeDevice {
   Counts counts;
   std::int64_t fail_after = -1;  // calls of ops that still succeed; -1 = all
   std::int64_t memory_left = std::int64_t{1} << 40;
+  bool host_memory_short = false;  // of the kind that the device reaches by itself
 
   HostDevice() {
     for (int i = 0; i < kBranches; ++i) streams_.push_back(this);
@@ -61,6 +62,7 @@ class HostDevice : public ComputeDevice {
     ::operator delete(memory);
   }
   Result<void*> allocate_host(std::size_t bytes) override {
+    if (host_memory_short) return lost("out of host memory");
     ++counts.held;
     auto* memory = static_cast<char*>(::operator new(bytes));
     host_memory_[memory] = bytes;

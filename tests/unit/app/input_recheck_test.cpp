@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <span>
 #include <vector>
 
 #include "kernels/cpu/thread_pool.h"
@@ -57,6 +58,34 @@ TEST(InputRecheck, ChangesTheHostOnlyWhereTheDeviceHasOtherBytes) {
     EXPECT_EQ(told, 1);
   }
   EXPECT_EQ(device.counts.held, 2) << "the two mirrors of this test alone";
+}
+
+// Memory that the device reaches by itself is short: ordinary memory does, and as soon as there is
+// some again it is that again.
+TEST(InputRecheck, DoesWithOrdinaryMemory) {
+  HostDevice device;
+  {
+    InputRecheck recheck(device, nullptr);
+    Mirrored small(device, 64), large(device, 4096);
+    const auto brings = [&](Mirrored& tensor) {
+      std::ranges::fill(tensor.host, std::uint8_t{0});
+      tensor.there[9] ^= 1;
+      recheck.bring(tensor.host.data(), tensor.there, tensor.host.size());
+      const auto ran = recheck.run();
+      EXPECT_TRUE(ran) << ran.error().text();
+      EXPECT_TRUE(std::ranges::equal(tensor.host, std::span(tensor.there, tensor.host.size())));
+    };
+    device.host_memory_short = true;
+    brings(small);
+    EXPECT_EQ(device.counts.held, 2) << "the two mirrors of this test alone";
+    device.host_memory_short = false;
+    brings(large);
+    EXPECT_EQ(device.counts.held, 3);
+    device.host_memory_short = true;
+    brings(small);
+    EXPECT_EQ(device.counts.held, 3) << "large enough as it is";
+  }
+  EXPECT_EQ(device.counts.held, 2);
 }
 
 TEST(InputRecheck, StopsWhereWhoIsToldFails) {
