@@ -1,6 +1,7 @@
 #include "engine/session/device/residency.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/backend/call_op.h"
 #include "engine/family/family.h"
@@ -316,7 +317,7 @@ void Residency::after_host_op(const OpParams& params) {
 }
 
 Result<void> Residency::show(const OpParams& params) {
-  if (auto ok = bring_taps(params, true); !ok) return ok;
+  if (auto ok = bring_taps(params, true); !ok) return forget_inputs(ok);
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -326,7 +327,7 @@ Result<void> Residency::show(const OpParams& params) {
     if (it == mirrors_.end() || !it->second.device_valid) continue;
     inputs_.add(tensor.data, it->second.memory, tensor_bytes(tensor));
   }
-  return inputs_.run();
+  return run_inputs();
 }
 
 void Residency::host_wrote(const as_tensor& tensor) {
@@ -341,15 +342,29 @@ Result<void> Residency::fetch(const as_tensor& tensor) {
   if (it == mirrors_.end() || it->second.host_valid) return {};
   if (auto ok = device_->download(tensor.data, it->second.memory, tensor_bytes(tensor)); !ok)
     return ok;
+  if (auto ok = device_->synchronize(); !ok) return ok;
   it->second.host_valid = true;
-  return device_->synchronize();
+  return {};
 }
 
 Result<void> Residency::fetch(const OpParams& params) { return fetch_taps(params, true); }
 
 Result<void> Residency::fetch_taps(const OpParams& params, bool outputs) {
-  if (auto ok = bring_taps(params, outputs); !ok) return ok;
-  return inputs_.any() ? inputs_.run() : Result<void>();
+  if (auto ok = bring_taps(params, outputs); !ok) return forget_inputs(ok);
+  return inputs_.any() ? run_inputs() : Result<void>();
+}
+
+Result<void> Residency::run_inputs() {
+  const std::vector<Mirror*> brought = std::exchange(brought_, {});
+  if (auto ok = inputs_.run(); !ok) return ok;
+  for (Mirror* mirror : brought) mirror->host_valid = true;
+  return {};
+}
+
+Result<void> Residency::forget_inputs(Result<void> why) {
+  inputs_.forget();
+  brought_.clear();
+  return why;
 }
 
 Result<void> Residency::bring_taps(const OpParams& params, bool outputs) {
@@ -366,7 +381,7 @@ Result<void> Residency::bring_taps(const OpParams& params, bool outputs) {
       const auto it = mirrors_.find(tensor.data);
       if (it == mirrors_.end() || it->second.host_valid) continue;
       inputs_.bring(tensor.data, it->second.memory, tensor_bytes(tensor));
-      it->second.host_valid = true;
+      brought_.push_back(&it->second);
       continue;
     }
     bool any = false;

@@ -107,6 +107,9 @@ class Residency : public SlabMirror {
   Result<void> fetch_taps(const OpParams& params, bool outputs);
   // The same, of tensors with what is brought next.
   Result<void> bring_taps(const OpParams& params, bool outputs);
+  // What was brought is valid on the host once it is there, not before.
+  Result<void> run_inputs();
+  Result<void> forget_inputs(Result<void> why);
   // Puts the copy of a block that is newer on the device on the stream, and says so.
   Result<void> download_block(std::int64_t block, bool* any);
   const std::vector<std::int32_t>& step_blocks();
@@ -129,6 +132,7 @@ class Residency : public SlabMirror {
   std::map<const void*, std::size_t> constant_ranges_;  // host address, bytes
   std::unordered_map<const void*, void*> constants_;    // of those that are there
   std::unordered_map<const void*, Mirror> mirrors_;     // by host address
+  std::vector<Mirror*> brought_;                        // by the next run of inputs_
   std::multimap<std::size_t, void*> spare_;             // memory of forgotten mirrors, by size
   std::vector<bool> host_newer_, device_newer_;         // by block
   std::vector<bool> filled_;     // by block: the newer one of the host is 0xFF, all of it
