@@ -63,14 +63,17 @@ AttentionCut attention_cut(const SessionInfo& info, const StepTrace& step, int g
 
 std::string cut_sentence(const AttentionCut& cut, std::int64_t first) {
   if (cut.rows <= first) return {};
+  const bool one = cut.rows == first + 1;
+  const std::string rows =
+      one ? fmt::format("Row {}", format_count(first))
+          : fmt::format("Rows {}-{}", format_count(first), format_count(cut.rows - 1));
   if (cut.requests > 1) {
     return fmt::format(
-        " Rows {}-{}, which {} requests have in common, are attended once for all and merged by "
-        "LSE.",
-        format_count(first), format_count(cut.rows - 1), cut.requests);
+        " {}, which {} requests have in common, {} attended once for all and merged by LSE.", rows,
+        cut.requests, one ? "is" : "are");
   }
-  return fmt::format(" Rows {}-{}, of earlier steps, are attended on their own and merged by LSE.",
-                     format_count(first), format_count(cut.rows - 1));
+  return fmt::format(" {}, of earlier steps, {} attended on {} own and merged by LSE.", rows,
+                     one ? "is" : "are", one ? "its" : "their");
 }
 
 }  // namespace attnscope

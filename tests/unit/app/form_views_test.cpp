@@ -78,7 +78,7 @@ TEST(FormViews, AWindowCutsOffRowsBeforeIt) {
   EXPECT_EQ(cut_sentence(cut, 90),
             " Rows 90-95, of earlier steps, are attended on their own and merged by LSE.");
   EXPECT_EQ(cut_sentence(cut, 95),
-            " Rows 95-95, of earlier steps, are attended on their own and merged by LSE.");
+            " Row 95, of earlier steps, is attended on its own and merged by LSE.");
   EXPECT_EQ(cut_sentence(cut, 96), "");
 }
 
