@@ -1,6 +1,7 @@
 #include "app/cli/train_command.h"
 
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -37,7 +38,7 @@ struct TrainReportCommand {
 };
 
 std::string clock_text(double seconds) {
-  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  const std::int64_t whole = std::llround(seconds);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 

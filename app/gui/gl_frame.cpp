@@ -148,6 +148,7 @@ PixelArea DrawnFrame::between(const List& before, const List& now, const ImDrawD
                      list.corners.size() / sizeof(ImDrawVert));
   };
   const auto same = [](const ImDrawVert& a, const ImDrawVert& b) {
+    // What is drawn is their bytes. NOLINTNEXTLINE(bugprone-suspicious-memory-comparison)
     return std::memcmp(&a, &b, sizeof a) == 0;
   };
   const std::span<const ImDrawVert> old = corners(before), fresh = corners(now);

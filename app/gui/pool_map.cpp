@@ -177,15 +177,12 @@ void PoolMap::draw_marks(ImDrawList* list, const PoolMapData& data, const Frame&
         if (cell(f, block, min, max)) draw_mark(list, mark, min, max);
       }
     };
-    const std::size_t last =
-        data.on_host == nullptr
-            ? 0
-            : std::min(data.on_host->size(), static_cast<std::size_t>(f.last_row * f.columns));
-    for (std::size_t block = static_cast<std::size_t>(f.first_row * f.columns); block < last;
-         ++block) {
-      if (!(*data.on_host)[block]) continue;
-      if (cell(f, static_cast<std::int32_t>(block), min, max)) {
-        draw_mark(list, LegendMark::kHost, min, max);
+    if (data.on_host != nullptr) {
+      const auto known = static_cast<int>(data.on_host->size());
+      const int last = std::min(known, f.last_row * f.columns);
+      for (int block = f.first_row * f.columns; block < last; ++block) {
+        if (!(*data.on_host)[static_cast<std::size_t>(block)]) continue;
+        if (cell(f, block, min, max)) draw_mark(list, LegendMark::kHost, min, max);
       }
     }
     mark_all(data.fresh, LegendMark::kFresh);

@@ -115,10 +115,10 @@ std::string cache_study_svg(const CacheStudy& study) {
       kStudyWide, kStudyHigh);
   out += study_words(kStudyLeft, 22, "start",
                      fmt::format("Error of attention's output over the length, {}", study.model));
-  for (double power = y.low; power <= y.high; ++power) {
+  for (int power = static_cast<int>(y.low); power <= static_cast<int>(y.high); ++power) {
     out += fmt::format("<path stroke=\"#dddddd\" d=\"M{:.1f} {:.1f}H{:.1f}\"/>\n", kStudyLeft,
                        y_at(power), kStudyRight);
-    out += study_words(kStudyLeft - 8, y_at(power) + 4, "end", fmt::format("1e{:.0f}", power));
+    out += study_words(kStudyLeft - 8, y_at(power) + 4, "end", fmt::format("1e{}", power));
   }
   for (const CacheStudyPoint& p : study.formats.front().points) {
     out += study_words(x_at(static_cast<double>(p.length)), kStudyBottom + 18, "middle",

@@ -15,7 +15,9 @@ namespace {
 // largest.
 std::vector<double> log_ticks(double least, double largest) {
   std::vector<double> ticks;
-  for (double ten = std::pow(10, std::floor(std::log10(least))); ten <= largest * 10; ten *= 10) {
+  const auto decade = [](double x) { return static_cast<int>(std::floor(std::log10(x))); };
+  for (int power = decade(least); power <= decade(largest) + 1; ++power) {
+    const double ten = std::pow(10, power);
     for (const double tick : {ten, 2 * ten, 5 * ten}) {
       if (!ticks.empty() && tick <= least) ticks.clear();
       if (ticks.empty() || ticks.back() < largest) ticks.push_back(tick);
@@ -28,7 +30,9 @@ std::vector<double> log_ticks(double least, double largest) {
 std::vector<double> count_ticks(double largest) {
   std::vector<double> ticks;
   const double step = std::max(1.0, std::ceil(largest / 5));
-  for (double tick = 0; tick < largest + step; tick += step) ticks.push_back(tick);
+  const int count = static_cast<int>(std::ceil(largest / step)) + 1;
+  ticks.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) ticks.push_back(i * step);
   return ticks;
 }
 

@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 Result<std::string> state_folder() {
   const auto named = user_folder("XDG_STATE_HOME", ".local/state", "settings");
-  if (!named) return named;
+  if (!named) return named.error();
   const fs::path folder = *named;
   std::error_code code;
   fs::create_directories(folder, code);

@@ -36,6 +36,7 @@ std::int64_t even_step(const Places& places, std::int64_t extent) {
 // Places with a wrong element, of each axis.
 std::vector<Places> wrong_places(const WrongElements& wrong) {
   std::vector<std::vector<std::uint8_t>> seen;
+  seen.reserve(wrong.shape.size());
   for (const std::int64_t extent : wrong.shape) seen.emplace_back(to_size(extent), 0);
   for (std::size_t i = 0; i < wrong.wrong.size(); ++i) {
     if (wrong.wrong[i] == 0) continue;

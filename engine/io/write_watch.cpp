@@ -51,6 +51,8 @@ auto& all_counts = *new std::vector<std::unique_ptr<Count[]>>;
 struct sigaction handler_before;
 
 bool protect(std::uintptr_t begin, std::uintptr_t end, int rights) {
+  // Addresses are numbers here, since a handler reads them as atomics.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
   return begin >= end || ::mprotect(reinterpret_cast<void*>(begin), end - begin, rights) == 0;
 }
 

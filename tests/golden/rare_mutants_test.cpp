@@ -1,6 +1,7 @@
 // Bugs that only some traffic reaches are named in the scenario that is there for them, and all
 // scenarios together leave no path open.
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <set>
 

@@ -20,7 +20,7 @@ namespace mla_ranks_test {
 constexpr std::int64_t kLongest = 131;  // more than the 64 that are selected
 
 std::unique_ptr<Session> rank_session(const char* model, int size, int rank,
-                                      std::vector<int> layers = {},
+                                      const std::vector<int>& layers = {},
                                       References references = References::kNone,
                                       bool witness = false) {
   Scenario scenario = dense_scenario(*preset(model, layers), 7, kLongest);

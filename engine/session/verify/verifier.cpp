@@ -377,7 +377,7 @@ Result<void> Verifier::rank_op(int rank, int layer, const OpParams& params,
     swapped_result_ = first + j->swapped_result;
   }
   spare_.push_back(std::move(j->memory));
-  if (!compared) return compared;
+  if (!compared) return compared.error();
   const auto right = [](const TapResult& r) { return r.verdict != Verdict::kWrong; };
   const auto begin = results_.begin() + static_cast<std::ptrdiff_t>(first);
   results_.erase(std::remove_if(begin, results_.end(), right), results_.end());

@@ -1,6 +1,7 @@
 // attnscope blocks ..: what it prints, its exit codes, bad files.
 #include <fmt/format.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/app/cli_fixture.h"

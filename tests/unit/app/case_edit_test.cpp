@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <functional>
 
 #include "engine/opcase/case_edit_check.h"

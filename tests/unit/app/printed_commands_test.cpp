@@ -1,4 +1,6 @@
 // Commands that messages print can be pasted: each is taken out of its message and run.
+#include <fstream>
+
 #include "engine/capture/capture.h"
 #include "engine/opcase/case_file.h"
 #include "tests/unit/app/cli_fixture.h"

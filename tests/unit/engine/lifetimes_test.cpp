@@ -101,7 +101,7 @@ ModelGraph random_graph(std::mt19937& random) {
     if (as_op_find(op)->phase == AS_PHASE_LAYER) ops.push_back(static_cast<as_op_id>(op));
   }
   std::ranges::shuffle(ops, random);
-  ops.resize(static_cast<std::size_t>(3 + below(14)));
+  ops.resize(3 + static_cast<std::size_t>(below(14)));
   std::vector<ValueId> made = {graph.hidden};
   std::vector<Node> nodes;
   for (const as_op_id op : ops) {

@@ -80,7 +80,7 @@ TEST(MaskExpression, SaysWhereItIsWrong) {
   refused(std::string(100, '(') + "1" + std::string(100, ')'), "parentheses inside one another");
   refused(std::string(100, '-') + "1", "one behind the other");
   std::string deep = "1";
-  for (int i = 0; i < 40; ++i) deep = "1 + (" + deep + ")";
+  for (int i = 0; i < 40; ++i) deep.insert(0, "1 + (").append(")");
   refused(deep, "values at once");
   std::string wide = "1";
   for (int i = 0; i < 300; ++i) wide += " + 1";

@@ -70,7 +70,7 @@ class Loop {
   }
   StepPlan step() {
     audit.before_schedule();
-    const StepPlan plan = s.schedule();
+    StepPlan plan = s.schedule();
     audit.after_schedule(plan);
     judge.after_schedule(plan);
     std::vector<std::int32_t> sampled;
