@@ -17,6 +17,8 @@ inline void add_model_options(CLI::App& command, const std::shared_ptr<ModelChoi
       ->delimiter(',');
   command.add_option("--cache-dtype", choice->cache_dtype,
                      "Dense attention: what rows of K and V hold, such as fp8_tensor");
+  command.add_option("--cache-layout", choice->cache_layout,
+                     "Dense attention: how pages of K and V lie in memory, NHD or HND");
   command.add_option("--hidden-states", choice->hidden_states,
                      "Safetensors file with the inputs of the layers, recorded elsewhere");
   command.add_option(

@@ -127,7 +127,8 @@ void read_asked_keys(JsonObject& root, ReadRequest& read) {
 }
 
 // What vLLM calls rows of such a record. Static scales are one a tensor or one a head.
-void ask_cache(std::int32_t record, AttentionRequest& request) {
+void ask_cache(std::int32_t placed, AttentionRequest& request) {
+  const std::int32_t record = placed & ~AS_RECORD_HND;
   request.head_scales = record == AS_RECORD_FP8_HEAD || record == AS_RECORD_E5M2_HEAD;
   switch (record) {
     case AS_RECORD_F16:

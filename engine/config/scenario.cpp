@@ -124,6 +124,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const bool twin_tokens = model.boolean("twin_tokens", false);
   const std::string mask = model.text("mask", ""), score = model.text("score", "");
   const std::string cache_dtype = model.text("cache_dtype", "");
+  const std::string cache_layout = model.text("cache_layout", "");
   const bool drafts = model.integer("mtp", 0, 1, 0) != 0;
   const std::int64_t index_topk = model.integer("index_topk", 1, 1 << 20, 0);
   model.finish();
@@ -167,6 +168,11 @@ void read_model(JsonObject& root, Scenario& scenario) {
   if (!cache_dtype.empty()) {
     if (const Result<void> set = set_cache_dtype(*config, cache_dtype); !set) {
       return model.fail("cache_dtype", set.error().message, set.error().hint);
+    }
+  }
+  if (!cache_layout.empty()) {
+    if (const Result<void> set = set_cache_layout(*config, cache_layout); !set) {
+      return model.fail("cache_layout", set.error().message, set.error().hint);
     }
   }
   if (!mask.empty() || !score.empty()) {
@@ -521,8 +527,15 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
       return bad_input(fmt::format("--cache-dtype: {}", wrong.message), wrong.hint);
     }
   }
-  if (choice.cache_dtype && (*parsed)["model"].is_object()) {
-    (*parsed)["model"]["cache_dtype"] = *choice.cache_dtype;
+  if (choice.cache_layout) {
+    if (const auto placed = dense_layout_bit(*choice.cache_layout); !placed) {
+      const Error& wrong = placed.error();
+      return bad_input(fmt::format("--cache-layout: {}", wrong.message), wrong.hint);
+    }
+  }
+  for (const auto& [key, own] :
+       {std::pair{"cache_dtype", &choice.cache_dtype}, {"cache_layout", &choice.cache_layout}}) {
+    if (*own && (*parsed)["model"].is_object()) (*parsed)["model"][key] = **own;
   }
   if (!choice.attend.empty()) {
     if (!parsed->contains("ess") || !(*parsed)["ess"].is_object()) {

@@ -17,6 +17,8 @@
 //                                     // embedding, so that every choice of a token is a tie
 //               "cache_dtype": "fp8_tensor",  // optional, of dense attention: what rows of K and V
 //                                     // hold, by the name of a row format
+//               "cache_layout": "NHD",  // optional, likewise: "HND" = the rows of a head lie
+//                                     // together in a page
 //               "index_topk": 64,     // optional: entries that a layer selects; the model's
 //               "mtp": 0},            // optional: 1 = the model's draft layer runs, and decode
 //                                     // steps verify what it drafts
@@ -151,15 +153,16 @@ SchedulerOptions serving_options(const Scenario& scenario, const CacheLayout& la
 // A model and inputs in the place of a scenario's own. Paths as on the command line.
 struct ModelChoice {
   std::string model;  // a preset, a config.json or the folder of a checkpoint; empty = its own
-  std::vector<int> layers;                 // empty = its own, or those of another model
-  std::optional<std::string> cache_dtype;  // of rows of K and V; none = its own
-  std::string hidden_states;               // empty = its own
-  std::string attend;                      // of "ess"; empty = its own
-  int ranks = 0;                           // 0 = its own
-  int rank = -1;                           // -1 = its own
+  std::vector<int> layers;                  // empty = its own, or those of another model
+  std::optional<std::string> cache_dtype;   // of rows of K and V; none = its own
+  std::optional<std::string> cache_layout;  // of pages of K and V; none = its own
+  std::string hidden_states;                // empty = its own
+  std::string attend;                       // of "ess"; empty = its own
+  int ranks = 0;                            // 0 = its own
+  int rank = -1;                            // -1 = its own
   bool any() const {
-    return !model.empty() || !layers.empty() || cache_dtype || !hidden_states.empty() ||
-           !attend.empty() || ranks > 0 || rank >= 0;
+    return !model.empty() || !layers.empty() || cache_dtype || cache_layout ||
+           !hidden_states.empty() || !attend.empty() || ranks > 0 || rank >= 0;
   }
 };
 

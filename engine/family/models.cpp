@@ -210,7 +210,21 @@ Result<void> set_cache_dtype(ModelConfig& config, const std::string& name) {
   const Result<std::int32_t> record = dense_cache_record(name);
   if (!record) return record.error();
   ModelConfig changed = config;
-  changed.dense.cache_record = *record;
+  changed.dense.cache_record = *record | (config.dense.cache_record & AS_RECORD_HND);
+  if (auto ok = validate(changed); !ok) return ok;
+  config = std::move(changed);
+  return {};
+}
+
+Result<void> set_cache_layout(ModelConfig& config, const std::string& name) {
+  if (config.family != "dense") {
+    return bad_input(fmt::format("pages of {} have a layout of their own", config.name),
+                     "choose a model of dense attention, such as tiny-llama");
+  }
+  const Result<std::int32_t> placed = dense_layout_bit(name);
+  if (!placed) return placed.error();
+  ModelConfig changed = config;
+  changed.dense.cache_record = (config.dense.cache_record & ~AS_RECORD_HND) | *placed;
   if (auto ok = validate(changed); !ok) return ok;
   config = std::move(changed);
   return {};

@@ -39,6 +39,8 @@ Result<void> set_profile(ModelConfig& config, std::string_view text);
 // What rows of K and V hold (DenseAttention::cache_record), by the name of a format: "fp8_tensor".
 // An error with the allowed names, or where the model's family has rows of its own.
 Result<void> set_cache_dtype(ModelConfig& config, const std::string& name);
+// How pages of K and V lie in memory, "NHD" or "HND". Errors as there.
+Result<void> set_cache_layout(ModelConfig& config, const std::string& name);
 // "hadamard (off, on), ..": the switches that the model has; "none".
 std::string switches_of_model(const ModelConfig& config);
 

@@ -95,7 +95,8 @@ struct DenseAttention {
   // Which keys are seen, and what scores become, as a user writes it (mask_expression.h). A mask
   // stands in the place of causality; empty = as the layers have it.
   std::string mask, score;
-  // What rows of K and V hold (as_record), of heads: bf16, f16, or codes of FP8 or int8.
+  // What rows of K and V hold (as_record), of heads: bf16, f16, or codes of FP8 or int8. With
+  // AS_RECORD_HND the rows of a head lie together in a page (HND), without it the heads of a row.
   std::int32_t cache_record = AS_RECORD_BF16;
 };
 

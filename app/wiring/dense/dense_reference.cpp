@@ -36,7 +36,7 @@ std::vector<int> shared_rows(const ModelConfig& c) {
 
 // Static scales: one of a tensor, or one of each KV head.
 std::int64_t scales_beside(std::int32_t record, std::int64_t kv_heads) {
-  switch (record) {
+  switch (record & ~AS_RECORD_HND) {
     case AS_RECORD_FP8_TENSOR:
     case AS_RECORD_E5M2_TENSOR:
       return 1;

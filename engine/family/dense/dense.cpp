@@ -136,6 +136,10 @@ std::span<const std::int32_t> dense_cache_records() {
   return kRecords;
 }
 
+const char* dense_page_layout(const ModelConfig& config) {
+  return (config.dense.cache_record & AS_RECORD_HND) != 0 ? "HND" : "NHD";
+}
+
 std::int32_t dense_form(const ModelConfig& config, int layer) {
   const std::int32_t form = config.switches.attention_form;
   const bool whole = dense_window(config, layer) == 0 && dense_chunk(config, layer) == 0 &&

@@ -38,6 +38,10 @@ std::int64_t dense_scales_beside(const ModelConfig& config);
 std::span<const std::int32_t> dense_cache_records();
 // One of them by the name of its format: "fp8_tensor".
 Result<std::int32_t> dense_cache_record(const std::string& name);
+// "NHD" or "HND": in which order axes of a page lie in memory.
+const char* dense_page_layout(const ModelConfig& config);
+// AS_RECORD_HND or 0 by such a name.
+Result<std::int32_t> dense_layout_bit(const std::string& name);
 
 // In which passes a layer attends (as_paged_form): the model's, but no cascade where tokens do not
 // see the whole prefix of their request.

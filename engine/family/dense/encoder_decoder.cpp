@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "engine/family/dense/dense.h"
 #include "engine/io/json_object.h"
 #include "kernels/params/paged_params.h"
 
@@ -81,6 +82,9 @@ Result<ModelConfig> t5_read_config(const std::string& path, const nlohmann::json
   d.tied = root.boolean("tie_word_embeddings", true);
   d.block_tokens = size("attnscope_block_size", kMostSize, d.block_tokens);
   d.decoder_prompt = size("attnscope_decoder_prompt", kMostSize, 1);
+  if (root.choice("attnscope_cache_layout", {"NHD", "HND"}, "NHD") == "HND") {
+    d.cache_record |= AS_RECORD_HND;
+  }
   if (!reader.ok()) return reader.error();
   return c;
 }
@@ -106,6 +110,7 @@ nlohmann::ordered_json t5_write_config(const ModelConfig& c) {
   j["vocab_size"] = c.vocabulary;
   j["attnscope_block_size"] = d.block_tokens;
   j["attnscope_decoder_prompt"] = d.decoder_prompt;
+  if (d.cache_record != AS_RECORD_BF16) j["attnscope_cache_layout"] = dense_page_layout(c);
   if (c.num_layers() != published) j["attnscope_layers"] = c.layers;
   return j;
 }

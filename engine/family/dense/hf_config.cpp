@@ -6,6 +6,7 @@
 //   attnscope_rope_style   "neox" or "gptj"
 //   attnscope_sinks        whether attention has a sink a head: self_attn.sinks
 //   attnscope_cache_dtype  what rows of K and V hold, by the name of their format: "fp8_tensor"
+//   attnscope_cache_layout "NHD" or "HND": axes of a page
 //   attnscope_mask, attnscope_score   expressions of mask_expression.h
 #include <fmt/format.h>
 
@@ -252,6 +253,9 @@ ModelConfig read_dense(JsonObject& root) {
     if (record) d.cache_record = *record;
     if (!record) root.fail("attnscope_cache_dtype", record.error().message, record.error().hint);
   }
+  if (root.choice("attnscope_cache_layout", {"NHD", "HND"}, "NHD") == "HND") {
+    d.cache_record |= AS_RECORD_HND;
+  }
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
   const char* style = type == "llama4_text" ? "gptj" : "neox";
   const bool pairs = root.choice("attnscope_rope_style", {"neox", "gptj"}, style) == "gptj";
@@ -269,6 +273,13 @@ Result<std::int32_t> dense_cache_record(const std::string& name) {
     names += (names.empty() ? "" : ", ") + std::string(own);
   }
   return bad_input(shown_name(name) + " is no format of rows of K and V", "allowed: " + names);
+}
+
+Result<std::int32_t> dense_layout_bit(const std::string& name) {
+  if (name == "NHD") return std::int32_t{0};
+  if (name == "HND") return std::int32_t{AS_RECORD_HND};
+  return bad_input(shown_name(name) + " is no layout of pages",
+                   "allowed: NHD (the heads of a row lie together), HND (the rows of a head)");
 }
 
 Result<ModelConfig> dense_read_config(const std::string& path, const nlohmann::json& file) {
@@ -342,9 +353,9 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   const bool pairs = d.rope_style == AS_ROPE_GPTJ;
   if (pairs || llama4) j["attnscope_rope_style"] = pairs ? "gptj" : "neox";
   if (d.sinks) j["attnscope_sinks"] = true;
-  if (d.cache_record != AS_RECORD_BF16) {
-    j["attnscope_cache_dtype"] = as_row_format_of(d.cache_record)->name;
-  }
+  const std::int32_t placed = d.cache_record & AS_RECORD_HND, record = d.cache_record & ~placed;
+  if (record != AS_RECORD_BF16) j["attnscope_cache_dtype"] = as_row_format_of(record)->name;
+  if (placed != 0) j["attnscope_cache_layout"] = dense_page_layout(c);
   if (!d.mask.empty()) j["attnscope_mask"] = d.mask;
   if (!d.score.empty()) j["attnscope_score"] = d.score;
   if (c.num_layers() != c.published_layers()) j["attnscope_layers"] = c.layers;

@@ -142,10 +142,13 @@ Result<void> check_masks(const ModelConfig& c) {
 
 // Rows of codes, where there are rows, of layers that have them for themselves.
 Result<void> check_cache_record(const ModelConfig& c) {
-  const std::int32_t record = c.dense.cache_record;
+  const std::int32_t record = c.dense.cache_record & ~AS_RECORD_HND;
   const std::string key = "attnscope_cache_dtype";
   if (std::ranges::find(dense_cache_records(), record) == dense_cache_records().end()) {
     return not_allowed(key, fmt::format("record {}", record), "formats of rows of K and V");
+  }
+  if (record != c.dense.cache_record && c.dense.encoder) {
+    return not_allowed("attnscope_cache_layout", "HND", "NHD, since an encoder keeps no rows");
   }
   const std::string name = as_row_format_of(record)->name;
   if (record != AS_RECORD_BF16 && c.dense.encoder) {

@@ -40,6 +40,34 @@ TEST_F(CacheFormats, EachIsWrittenReadAndKept) {
   EXPECT_EQ(preset("tiny-llama-int8")->dense.cache_record, AS_RECORD_INT8_TOKEN_HEAD);
 }
 
+TEST_F(CacheFormats, PagesLieEitherWay) {
+  for (const char* model : {"tiny-llama", "tiny-t5"}) {
+    ModelConfig c = *preset(model);
+    ASSERT_TRUE(set_cache_layout(c, "HND"));
+    EXPECT_EQ(c.dense.cache_record, AS_RECORD_BF16 | AS_RECORD_HND);
+    EXPECT_EQ(std::string(dense_page_layout(c)), "HND");
+    EXPECT_EQ(must(json(dense_write_config(c, false))).dense.cache_record, c.dense.cache_record);
+    EXPECT_EQ(attention_request(c).cache_dtype, "auto");
+    ASSERT_TRUE(set_cache_layout(c, "NHD"));
+    EXPECT_EQ(c.dense.cache_record, AS_RECORD_BF16);
+  }
+  // The format and the layout are two choices.
+  ModelConfig c = in_format("fp8_head");
+  ASSERT_TRUE(set_cache_layout(c, "HND"));
+  EXPECT_EQ(dense_scales_beside(c), c.kv_heads);
+  ASSERT_TRUE(set_cache_dtype(c, "int8_token_head"));
+  EXPECT_EQ(c.dense.cache_record, AS_RECORD_INT8_TOKEN_HEAD | AS_RECORD_HND);
+  EXPECT_EQ(attention_request(c).cache_dtype, "int8_per_token_head");
+  const auto why = [](const char* model, const char* name) {
+    ModelConfig other = *preset(model);
+    const Result<void> set = set_cache_layout(other, name);
+    return set ? std::string() : set.error().text();
+  };
+  EXPECT_NE(why("tiny-llama", "hnd").find("allowed: NHD"), std::string::npos);
+  EXPECT_NE(why("tiny-bert", "HND").find("an encoder keeps no rows"), std::string::npos);
+  EXPECT_NE(why("tiny", "HND").find("a layout of their own"), std::string::npos);
+}
+
 TEST_F(CacheFormats, RefusesWhatIsNone) {
   const auto why = [](const char* model, const char* name) {
     ModelConfig c = *preset(model);
