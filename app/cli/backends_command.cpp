@@ -8,10 +8,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/reports/backend_runs.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "app/views/backends_ask.h"
 #include "app/views/backends_view.h"
+#include "app/wiring/wiring.h"
 #include "engine/backend/attention_request.h"
 #include "engine/backend/attention_workspace.h"
 #include "engine/backend/occupancy.h"
@@ -333,6 +335,47 @@ void add_occupancy(CLI::App& backends, std::function<Result<as_status>()>& actio
   sub->callback([=, &action] { action = [=] { return occupancy_command(*command); }; });
 }
 
+struct CompareCommand {
+  std::string scenario;
+  BackendRunsOptions options;
+  bool json = false;
+};
+
+Result<as_status> compare_command(const CompareCommand& command, const ModelChoice& choice) {
+  const auto scenario = load_scenario(command.scenario, choice);
+  if (!scenario) return scenario.error();
+  const auto runs = run_backends(*scenario, all_lanes(), command.options);
+  if (!runs) return runs.error();
+  if (command.json) {
+    say_json(backend_runs_json(*runs));
+  } else {
+    say("{}", Lines{backend_runs_text(*runs)});
+  }
+  const bool wrong = std::ranges::any_of(
+      runs->runs, [](const BackendRun& run) { return run.verdict == Verdict::kWrong; });
+  return wrong ? AS_MISMATCH : AS_OK;
+}
+
+void add_compare(CLI::App& backends, std::function<Result<as_status>()>& action) {
+  auto* sub = backends.add_subcommand(
+      "compare",
+      "Run a scenario by every backend that takes its model, and compare what comes out");
+  auto command = std::make_shared<CompareCommand>();
+  auto choice = std::make_shared<ModelChoice>();
+  sub->add_option("SCENARIO", command->scenario, "A scenario of dense attention, such as tiny-mha")
+      ->required();
+  sub->add_option("--model", choice->model,
+                  "Folder of a checkpoint, a config.json or a preset, instead of its own");
+  sub->add_option("--gpu", command->options.gpu,
+                  "sm_80, sm_90, sm_100 .., rocm, xpu or cpu (sm_90)");
+  sub->add_option("--lane", command->options.lanes,
+                  "LANE for all ops, or OP=LANE for one, on the host (cpu); may be repeated");
+  sub->add_option("--threads", command->options.threads, "Threads, 0 = all")
+      ->check(CLI::Range(0, 4096));
+  sub->add_flag("--json", command->json, "Print as JSON");
+  sub->callback([=, &action] { action = [=] { return compare_command(*command, *choice); }; });
+}
+
 }  // namespace
 
 void add_backends_command(CLI::App& app, std::function<Result<as_status>()>& action) {
@@ -344,6 +387,7 @@ void add_backends_command(CLI::App& app, std::function<Result<as_status>()>& act
   list->add_flag("--json", *as_json, "Print as JSON");
   list->callback([=, &action] { action = [=] { return list_backends_command(*as_json); }; });
   add_explain(*backends, action);
+  add_compare(*backends, action);
   add_workspace(*backends, action);
   add_occupancy(*backends, action);
 }

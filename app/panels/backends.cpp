@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "app/gui/backends_compare.h"
 #include "app/gui/data_table.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -44,6 +45,7 @@ class BackendsPanel : public Panel {
   BackendsPanel() : Panel("backends", "Backends") { table_.least_width = 900; }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
+  bool animating() const override { return compare_.runs(); }
 
  private:
   Result<void> ask_for(const Ui& ui, BackendsAsk ask);
@@ -75,6 +77,7 @@ class BackendsPanel : public Panel {
   const StepTrace* step_ = nullptr;       // that metadata_ is of
   std::uint64_t metadata_of_ = 0;         // version_ likewise
   AttentionMetadataView metadata_;
+  BackendsCompare compare_;
   DataTable table_;
 };
 
@@ -110,6 +113,7 @@ void BackendsPanel::register_commands(Ui& ui) {
                    .enabled = [this] { return ask_ != BackendsAsk(); },
                    .why_disabled = "nothing else is asked",
                    .in_menu = false});
+  compare_.register_commands(ui, ask_.gpu);
 }
 
 // Refused where no backend could have it: what was asked before stays.
@@ -374,6 +378,7 @@ void BackendsPanel::draw(Ui& ui) {
   if (!model_.view.given.empty()) dim("Given: " + model_.view.given + ".");
   dim("Computed: " + model_.computed + ".");
   draw_metadata(ui);
+  compare_.draw(ui);
   fill_table();
   std::int64_t taken = -1;
   for (std::size_t i = 0; i < model_.view.lines.size(); ++i) {

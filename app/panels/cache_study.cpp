@@ -92,7 +92,7 @@ void CacheStudyPanel::fill_table() {
     return {fmt::format("{:.3g}", x), 0, x, true, format_exact(x)};
   };
   std::int64_t key = 0;
-  for (const CacheStudyFormat& format : run_.study()->formats) {
+  for (const CacheStudyFormat& format : run_.report()->formats) {
     for (const CacheStudyPoint& point : format.points) {
       table_.row({{format.name},
                   whole_cell(format.bytes_per_token),
@@ -108,7 +108,7 @@ void CacheStudyPanel::fill_table() {
 void CacheStudyPanel::draw(Ui& ui) {
   run_.poll();
   if (version_ != run_.has_made()) {
-    view_ = cache_study_view(*run_.study());
+    view_ = cache_study_view(*run_.report());
     version_ = run_.has_made();
   }
   sentence(version_ == 0 ? "What formats of keys and values cost the model that is open: no study "

@@ -79,22 +79,6 @@ double length_of(const Numbers16& x, const Numbers16* less, double* largest) {
   return sum;
 }
 
-// Counts what is done in runs of a chunk of tokens; an error where nobody waits any more.
-class StudySteps {
- public:
-  StudySteps(StudyProgress* progress, std::int64_t all) : progress_(progress), all_(all) {}
-  Result<void> step() {
-    if (progress_ == nullptr) return {};
-    progress_->done = static_cast<double>(++done_) / static_cast<double>(all_);
-    if (!progress_->stopped) return {};
-    return usage_error("the study was stopped", "run it again");
-  }
-
- private:
-  StudyProgress* progress_;
-  std::int64_t done_ = 0, all_;
-};
-
 class DenseRun {
  public:
   DenseRun(const ModelConfig& config, const Weights& weights, std::vector<std::int32_t> text,

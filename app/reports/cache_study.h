@@ -11,12 +11,12 @@
 // Static scales are those that take the largest number of the first 128 rows to the largest code.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "app/reports/study_progress.h"
 #include "engine/config/scenario.h"
 #include "kernels/params/lane.h"
 #include "kernels/params/result.h"
@@ -44,12 +44,6 @@ struct CacheStudy {
   std::string model;
   std::int64_t tokens = 0;
   std::vector<CacheStudyFormat> formats;  // the first is bf16
-};
-
-// How far a study is, for others to look at, and whether it shall end.
-struct StudyProgress {
-  std::atomic<double> done = 0;  // share
-  std::atomic<bool> stopped = false;
 };
 
 // Whether the model and the lengths are what can be studied, before any work.

@@ -15,8 +15,6 @@ const RowTexts kFp8Cache{"auto", "float16", "bfloat16", "fp8", "fp8_e4m3", "fp8_
 const std::vector<AttentionType> kAllTypes{AttentionType::kDecoder, AttentionType::kEncoder,
                                            AttentionType::kEncoderOnly,
                                            AttentionType::kEncoderDecoder};
-const char* const kNoLane =
-    "no lane reads indptr and indices; FLASH_ATTN and TRITON_ATTN compute the same";
 
 CacheShape keys_and_values_outermost() {
   return {{"2", "blocks", "tokens", "kv heads", "head"}, {0, 1, 3, 2, 4}};
@@ -85,7 +83,8 @@ AttentionBackend flashinfer() {
   b.variants = {{"native", kFp8Cache, false, false, GraphSupport::kSingleTokenDecode},
                 {"TRTLLM", kFp8Cache, true, false, GraphSupport::kUniformBatch}};
   b.variant = [](const AttentionRequest& request) { return request.gpu.major == 10 ? 1 : 0; };
-  b.why_not_here = kNoLane;
+  b.cpu_lane = b.cuda_lane = true;
+  b.ops = {AS_OP_ROPE_KV_INSERT, AS_OP_PAD_ROWS, AS_OP_PAGED_ATTENTION};
   b.source = "flashinfer.py 5314c90d, attention_backends.md 00139433";
   return b;
 }

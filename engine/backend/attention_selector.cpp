@@ -102,9 +102,7 @@ void settle_selection(BackendSelection& selection) {
   const BackendVerdict& chosen = selection.verdicts[static_cast<std::size_t>(selection.chosen)];
   selection.block_size =
       request.block_size > 0 ? request.block_size : preferred_block_size(*chosen.backend);
-  selection.layout = chosen.backend->layout;
-  if (chosen.variant == "TRTLLM") selection.layout = "HND";
-  if (selection.layout.empty()) selection.layout = "NHD";
+  selection.layout = page_layout(chosen);
   if (!chosen.makes_layer()) {
     std::string note = fmt::format(
         "{} is taken and then refuses to make the layer ({}): no other one is tried by then.",
@@ -125,6 +123,15 @@ void settle_selection(BackendSelection& selection) {
 }
 
 }  // namespace
+
+std::string page_layout(const BackendVerdict& verdict) {
+  if (*verdict.backend->layout != '\0') return verdict.backend->layout;
+  if (verdict.variant == "TRTLLM") return "HND";
+  const std::vector<const char*>& axes = verdict.backend->cache.axes;
+  const auto place = [&](std::string_view name) { return std::ranges::find(axes, name); };
+  const auto heads = place("kv heads");
+  return heads != axes.end() && heads < place("tokens") ? "HND" : "NHD";
+}
 
 bool BackendVerdict::accepted() const {
   return std::ranges::none_of(broken,

@@ -66,6 +66,10 @@ Result<BackendSelection> explain_backends(const AttentionRegistry& registry,
 // is refused, and where its layer cannot be made.
 Result<const BackendVerdict*> chosen_backend(const BackendSelection& selection);
 
+// How its pages lie in memory, "NHD" or "HND": as the backend takes them alone, or the variant,
+// else as the axes of its cache stand.
+std::string page_layout(const BackendVerdict& verdict);
+
 // Names in the order in which vLLM tries them for this layer on this platform.
 std::vector<std::string> backend_order(const AttentionRequest& request);
 

@@ -97,5 +97,21 @@ TEST(DrivenBackends, KeepWhatWasAskedWhereTheNextIsRefused) {
   });
 }
 
+// One model by every backend: a click runs it, the table says what each was given and gave.
+TEST(DrivenBackends, RunTheModelByEach) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_backends(app, user, "tiny-mha");
+    user.ctx->ItemClick("**/Run the model by each backend##backends.compare");
+    const std::string due = "tiny-mha: one model, 5 backends that take it; all are right.";
+    for (int i = 0; i < 4000 && user.screen().find(due) == std::string::npos; ++i) user.wait(1);
+    for (const std::string& text :
+         {due, std::string("kv_idx <= q_idx"), std::string("indptr, indices, last page"),
+          std::string("HND"), std::string("refused: cache dtype")}) {
+      EXPECT_TRUE(shows(user, text)) << text << "\n" << user.screen();
+    }
+  });
+}
+
 }  // namespace driven_backends_test
 }  // namespace attnscope::gui

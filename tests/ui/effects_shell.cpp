@@ -80,6 +80,13 @@ Effects shell_effects() {
     EXPECT_FALSE(t.app->commands().run("cache_study.stop")) << "nothing runs";
   };
   e["cache_study.stop"] = e["cache_study.run"];
+  e["backends.compare"] = [](Trial& t) {
+    const auto refused = t.app->commands().run("backends.compare");
+    ASSERT_FALSE(refused) << "the model attends over what it selects";
+    EXPECT_NE(refused.error().text().find("dense attention over paged rows"), std::string::npos);
+    EXPECT_FALSE(t.app->commands().run("backends.compare_stop")) << "nothing runs";
+  };
+  e["backends.compare_stop"] = e["backends.compare"];
   e["messages.dismiss"] = [](Trial& t) {
     t.bench().say(Message::Kind::kInfo, "said in a test");
     t.user.settle();

@@ -30,11 +30,11 @@ TEST(CacheStudyRun, CountsEveryStudyThatWasMade) {
   bench.open(std::move(setup), false);
   bench.wait_idle();
   CacheStudyRun run;
-  EXPECT_EQ(run.study(), nullptr);
+  EXPECT_EQ(run.report(), nullptr);
   ASSERT_TRUE(run.begin(bench, {32}));
   EXPECT_FALSE(run.begin(bench, {48})) << "one at a time";
   ASSERT_TRUE(made(run, 1));
-  EXPECT_EQ(run.study()->formats.front().points.front().length, 32);
+  EXPECT_EQ(run.report()->formats.front().points.front().length, 32);
   // Nobody asks when the second one ends: the third takes over what it made.
   ASSERT_TRUE(run.begin(bench, {48}));
   Result<void> begun = run.begin(bench, {64});
@@ -44,9 +44,9 @@ TEST(CacheStudyRun, CountsEveryStudyThatWasMade) {
   }
   ASSERT_TRUE(begun) << begun.error().text();
   EXPECT_EQ(run.has_made(), 2u);
-  EXPECT_EQ(run.study()->formats.front().points.front().length, 48);
+  EXPECT_EQ(run.report()->formats.front().points.front().length, 48);
   ASSERT_TRUE(made(run, 3));
-  EXPECT_EQ(run.study()->formats.front().points.front().length, 64);
+  EXPECT_EQ(run.report()->formats.front().points.front().length, 64);
 }
 
 }  // namespace cache_study_run_test

@@ -36,7 +36,7 @@ TEST(AttentionRegistry, KnowsRowsThatSayAllOfThemselves) {
       EXPECT_EQ(backend.cache.hnd.size(), backend.cache.axes.size());
     }
   }
-  EXPECT_EQ(here, 12);
+  EXPECT_EQ(here, 13);
   EXPECT_EQ(registry.find("flash_attn"), registry.find("FLASH_ATTN"));
   EXPECT_EQ(registry.find("nobody"), nullptr);
 }
