@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdint>
 #include <unordered_map>
 
 #include "kernels/cpu/helper_ops.h"
@@ -26,14 +28,24 @@ bool positions_fit(const as_rope& rope, const as_tensor& positions, Check& check
   return true;
 }
 
-// Pages of two caches, by address.
+I64 floor_divided(I64 a, I64 b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
+
+// Pages of two caches, by address. Those of caches that lie between each other's, at the same
+// stride, share none of their bytes.
 bool share_memory(const as_tensor& a, const as_tensor& b) {
   if (as_tensor_numel(&a) == 0 || as_tensor_numel(&b) == 0) return false;
-  const auto begin = [](const as_tensor& t) { return reinterpret_cast<std::uintptr_t>(t.data); };
+  const auto begin = [](const as_tensor& t) { return reinterpret_cast<std::intptr_t>(t.data); };
   const auto end = [&](const as_tensor& t) {
-    return begin(t) + static_cast<std::uintptr_t>((t.shape[0] - 1) * t.stride[0] + t.shape[1]);
+    return begin(t) + (t.shape[0] - 1) * t.stride[0] + t.shape[1];
   };
-  return begin(a) < end(b) && begin(b) < end(a);
+  if (begin(a) >= end(b) || begin(b) >= end(a)) return false;
+  const I64 stride = a.stride[0];
+  if (stride != b.stride[0] || stride <= 0) return true;
+  // Page i of a and page j of b overlap where -|b| < distance + (j - i) stride < |a|.
+  const I64 distance = begin(b) - begin(a);
+  const I64 least = std::max(floor_divided(-b.shape[1] - distance, stride) + 1, 1 - a.shape[0]);
+  const I64 most = std::min(-floor_divided(distance - a.shape[1], stride) - 1, b.shape[0] - 1);
+  return least <= most;
 }
 
 bool slots_apart(const as_tensor& slots, Check& check) {

@@ -622,6 +622,16 @@ TEST(ConvertRows, RefusesWhatItCannotConvert) {
   auto wrong = p;
   wrong.to = p.from;
   EXPECT_NE(refusal(wrong).find("share memory"), std::string::npos) << refusal(wrong);
+  // Pages that lie between each other's share nothing, unless they reach into one another.
+  wrong = p;
+  const std::int64_t from_page = p.from.data.shape[1], to_page = p.to.data.shape[1];
+  std::vector<unsigned char> pool(static_cast<std::size_t>((from_page + to_page) * 3));
+  wrong.from.data = make_tensor(pool.data(), {p.from.data.shape[0], from_page});
+  wrong.to.data = make_tensor(pool.data() + from_page, {p.to.data.shape[0], to_page});
+  wrong.from.data.stride[0] = wrong.to.data.stride[0] = from_page + to_page;
+  EXPECT_EQ(refusal(wrong), "");
+  wrong.to.data.data = pool.data() + from_page - 16;
+  EXPECT_NE(refusal(wrong).find("share memory"), std::string::npos) << refusal(wrong);
   wrong = p;
   wrong.to.record = AS_RECORD_FP8_HEAD;
   EXPECT_NE(refusal(wrong).find("to_scale"), std::string::npos) << refusal(wrong);
