@@ -1,8 +1,11 @@
 #include "app/cli/look_at.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "app/reports/what_if_run.h"
+#include "app/text/say.h"
+#include "app/views/stop_condition.h"
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/family/models.h"
@@ -17,7 +20,18 @@ std::string check_profile(const std::string& profile) {
 Result<Scenario> scenario_with_profile(const std::string& name, const std::string& profile,
                                        const ModelChoice& model) {
   auto scenario = load_scenario(name, model);
-  if (!scenario || profile.empty()) return scenario;
+  if (!scenario) return scenario;
+  for (std::size_t i = 0; i < scenario->stops.size(); ++i) {
+    const auto stop = StopCondition::parse(scenario->stops[i].when);
+    if (stop) continue;
+    return bad_input(fmt::format("{}: stops[{}]: {}", scenario->path, i, stop.error().message),
+                     stop.error().hint);
+  }
+  if (!scenario->left_out.empty()) {
+    say(stderr, "attnscope: --model leaves out what {} says of its own model: {}\n", scenario->path,
+        fmt::join(scenario->left_out, ", "));
+  }
+  if (profile.empty()) return scenario;
   if (auto ok = set_profile(scenario->model, profile); !ok) return ok.error();
   return scenario;
 }

@@ -305,7 +305,8 @@ Result<void> add_candidates(const AttentionRegistry& registry, const ModelConfig
 }
 
 Result<std::optional<Given>> run_backend(const Scenario& scenario, const LaneRegistry& lanes,
-                                         const BackendRunsOptions& options, Candidate& candidate) {
+                                         const BackendRunsOptions& options,
+                                         const StudyProgress* progress, Candidate& candidate) {
   BackendRun& run = candidate.run;
   auto own = scenario_of(scenario, *candidate.backend, run);
   if (!own) {
@@ -323,6 +324,7 @@ Result<std::optional<Given>> run_backend(const Scenario& scenario, const LaneReg
   BackendForm form(**session, run.metadata, cpu->ops[AS_OP_PAD_ROWS], run);
   if (auto ok = (*session)->change_ops(&form, 0); !ok) return ok.error();
   while (!(*session)->finished()) {
+    if (progress != nullptr && progress->stopped) return stopped_study();
     if (auto ok = (*session)->step(); !ok) return ok.error();
   }
   (*session)->forget_change();
@@ -355,7 +357,7 @@ Result<BackendRuns> run_backends(const Scenario& scenario, const LaneRegistry& l
   for (Candidate& candidate : all) {
     BackendRun& run = candidate.run;
     if (run.refused.empty()) {
-      auto own = run_backend(scenario, lanes, options, candidate);
+      auto own = run_backend(scenario, lanes, options, progress, candidate);
       if (!own) return own.error();
       if (*own) {
         if (!first) first = **own;

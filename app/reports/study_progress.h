@@ -13,6 +13,8 @@ struct StudyProgress {
   std::atomic<bool> stopped = false;
 };
 
+inline Error stopped_study() { return usage_error("it was stopped", "run it again"); }
+
 // Counts what is done of `all`. progress: nullptr = nobody looks.
 class StudySteps {
  public:
@@ -22,7 +24,7 @@ class StudySteps {
     if (progress_ == nullptr) return {};
     progress_->done = static_cast<double>(++done_) / static_cast<double>(all_);
     if (!progress_->stopped) return {};
-    return usage_error("it was stopped", "run it again");
+    return stopped_study();
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
 #include <filesystem>
@@ -489,7 +490,7 @@ void read_scenario(JsonObject& root, const nlohmann::json& parsed, const JsonRea
 
 // The scenario's text with the choice in it: whoever keeps the text keeps the choice.
 Result<std::string> with_choice(const std::string& text, const std::string& path,
-                                const ModelChoice& choice) {
+                                const ModelChoice& choice, std::vector<std::string>& left_out) {
   Result<nlohmann::json> parsed = parse_json(text, path);
   if (!parsed) return parsed.error();
   if (!parsed->is_object()) return text;  // the reader of the scenario says what is wrong
@@ -504,8 +505,17 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
     nlohmann::json model = nlohmann::json::object();
     const nlohmann::json* own = parsed->contains("model") ? &parsed->at("model") : nullptr;
     // What is the scenario's and not its model's.
-    for (const char* key : {"seed", "mask", "score"}) {
-      if (own != nullptr && own->is_object() && own->contains(key)) model[key] = own->at(key);
+    constexpr std::array kKept = {"seed", "mask", "score"};
+    constexpr std::array kNaming = {"preset", "config", "layers"};
+    if (own != nullptr && own->is_object()) {
+      for (const auto& [key, value] : own->items()) {
+        const auto is_key = [&](std::string_view one) { return one == key; };
+        if (std::ranges::any_of(kKept, is_key)) {
+          model[key] = value;
+        } else if (std::ranges::none_of(kNaming, is_key)) {
+          left_out.push_back(key);
+        }
+      }
     }
     if (is_preset_name(choice.model)) {
       model["preset"] = choice.model;
@@ -707,10 +717,13 @@ Result<Scenario> load_scenario(std::string_view name_or_path, const ModelChoice&
   if (!path) return path.error();
   Result<std::string> text = read_text_file(*path);
   if (!text) return text.error();
+  std::vector<std::string> left_out;
   if (choice.any()) {
-    if (text = with_choice(*text, *path, choice); !text) return text.error();
+    if (text = with_choice(*text, *path, choice, left_out); !text) return text.error();
   }
-  return parse_scenario(std::move(*text), *path);
+  auto scenario = parse_scenario(std::move(*text), *path);
+  if (scenario) scenario->left_out = std::move(left_out);
+  return scenario;
 }
 
 Result<Scenario> parse_scenario(std::string text, const std::string& path) {

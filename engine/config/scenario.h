@@ -139,6 +139,8 @@ struct Scenario {
   std::int64_t decode_steps = 20;
   std::vector<ScenarioRequest> requests;
   std::vector<ScenarioStop> stops;  // compute nothing
+  // Keys of "model" that another model (ModelChoice) took the place of, but what names a model.
+  std::vector<std::string> left_out;
 };
 
 // Of a prompt of so many tokens: the first ones, which an encoder sees; 0 = the model has none.

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/config/scenario.h"
 #include "engine/family/dense/dense.h"
 #include "engine/io/json_file.h"
 #include "tests/unit/app/cli_fixture.h"
@@ -44,6 +45,33 @@ TEST_F(StudyCli, LooksAtItsFilesBeforeItStudies) {
   const Outcome studied = run(with("--csv", path("errors.csv")));
   EXPECT_EQ(studied.code, 3);
   EXPECT_EQ(studied.err.find("--csv"), std::string::npos) << studied.err;
+}
+
+// What a scenario says of its own model goes with it, and it is said; a stop that is none is found
+// before anything is computed.
+TEST_F(StudyCli, SaysWhatAnotherModelLeavesOut) {
+  const auto scenario = [&](const char* keys) {
+    std::string file = path("own.json");
+    auto json = nlohmann::json::parse(load_scenario("tiny-llama")->text, nullptr, true, true);
+    json.merge_patch(nlohmann::json::parse(keys));
+    EXPECT_TRUE(write_text_file(file, json.dump()));
+    return file;
+  };
+  const std::string file = scenario(R"({"model": {"cache_dtype": "fp8_head", "seed": 3}})");
+  const std::vector<std::string> steps = {"--steps", "1", "--references", "none"};
+  std::vector<std::string> words = {"run", file, "--model", "tiny-llama"};
+  words.insert(words.end(), steps.begin(), steps.end());
+  const Outcome left = run(words);
+  EXPECT_EQ(left.code, 0) << left.err;
+  EXPECT_NE(
+      left.err.find("--model leaves out what " + file + " says of its own model: cache_dtype"),
+      std::string::npos)
+      << left.err;
+  words = {"run", file};
+  words.insert(words.end(), steps.begin(), steps.end());
+  EXPECT_EQ(run(words).err.find("leaves out"), std::string::npos);
+  refused({"run", scenario(R"({"stops": [{"when": "wrong"}, {"when": "rubbish(("}]})")},
+          "stops[1]");
 }
 
 TEST_F(StudyCli, SaysThatNoNameIsNoFormat) {
