@@ -24,6 +24,7 @@ BlockMask::BlockMask(const MaskCode& mask, std::span<const MaskedSequence> seque
 void BlockMask::look(const MaskCode& mask, const MaskedSequence& sequence, std::int64_t number,
                      std::int64_t map) {
   const as_tensor code = mask.tensor();
+  const std::int64_t place_of_first = sequence.place.value_or(sequence.keys - sequence.queries);
   for (std::int64_t b = 0; b * AS_MASK_QUERIES < sequence.queries; ++b) {
     const std::int64_t query = b * AS_MASK_QUERIES;
     const std::int64_t last = std::min<std::int64_t>(query + AS_MASK_QUERIES, sequence.queries);
@@ -32,7 +33,7 @@ void BlockMask::look(const MaskCode& mask, const MaskedSequence& sequence, std::
       const std::int64_t end = std::min<std::int64_t>(key + AS_MASK_KEYS, sequence.keys);
       std::int64_t seen = 0;
       for (std::int64_t i = query; i < last; ++i) {
-        const std::int64_t place = sequence.keys - sequence.queries + i;
+        const std::int64_t place = place_of_first + i;
         for (std::int64_t j = key; j < end; ++j) {
           if (cpu::mask_shows(code, {place, j, map, number})) ++seen;
         }

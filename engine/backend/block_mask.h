@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,10 @@
 namespace attnscope {
 
 struct MaskedSequence {
-  std::int64_t queries = 0, keys = 0;  // the last query stands beside the last key
+  std::int64_t queries = 0, keys = 0;
+  // Of the first query; absent: the last query stands beside the last key. Across, where keys are
+  // another side's, queries are counted from 0.
+  std::optional<std::int64_t> place = {};
 };
 
 class BlockMask {

@@ -388,8 +388,11 @@ class Worker {
   // The first row from `from` on, before `to`, that the mask shows query i, or hides; `to`: none.
   I64 next(const Block& b, I64 kv_head, I64 i, I64 from, I64 to, bool shown) const {
     const I64 h = kv_head * s_.group + b.heads_first + i % b.heads;
-    const I64 position = *at<std::int64_t>(p_.positions, b.first + i / b.heads);
-    while (from < to && mask_shows(p_.mask_code, {position, from, h, b.request}) != shown) ++from;
+    const MaskOrigin place = mask_origin(p_, b.first + i / b.heads, b.request);
+    while (from < to &&
+           mask_shows(p_.mask_code, {place.query, place.row + from, h, b.request}) != shown) {
+      ++from;
+    }
     return from;
   }
 
@@ -457,12 +460,12 @@ class Worker {
     if (scored) {
       const I64 h = kv_head * s_.group + b.heads_first + query % b.heads;
       const I64 token = b.first + query / b.heads;
-      const I64 position = *at<std::int64_t>(p_.positions, token);
       // Tokens of one block may be of several requests, where rows are common to them.
       const I64 request = *at<std::int32_t>(p_.token_to_req, token);
+      const MaskOrigin place = mask_origin(p_, token, request);
       for (I64 i = 0; i < n; ++i) {
-        scores[i] = static_cast<float>(
-            run_mask_code(p_.score_code, {position, first + i, h, request}, double{scores[i]}));
+        scores[i] = static_cast<float>(run_mask_code(
+            p_.score_code, {place.query, place.row + first + i, h, request}, double{scores[i]}));
       }
     }
     if (p_.soft_cap > 0 || present(p_.alibi_slopes) || s_.bias || scored) {

@@ -113,6 +113,15 @@ SeenRows seen_rows(const as_paged_attention_params& p, I64 t, I64 r) {
   return seen;
 }
 
+MaskOrigin mask_origin(const as_paged_attention_params& p, I64 t, I64 r) {
+  const I64 position = *at<std::int64_t>(p.positions, t);
+  const I64 moved = present(p.places) ? *at<std::int64_t>(p.places, t) - position : 0;
+  MaskOrigin origin{position + moved, moved};
+  if (present(p.query_starts)) origin.query -= *at<std::int32_t>(p.query_starts, r);
+  if (present(p.row_starts)) origin.row -= *at<std::int32_t>(p.row_starts, r);
+  return origin;
+}
+
 bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check) {
   if (as_queries_alone(&p) != 0) {
     return check.tensor("q", p.q, AS_BF16, {kAny, kAny, kAny}) &&
@@ -215,6 +224,9 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
   }
   if (!check_mask_code("mask_code", p.mask_code, false, values, check) ||
       !check_mask_code("score_code", p.score_code, true, values, check) ||
+      !check.optional("places", p.places, AS_I64, {tokens}) ||
+      !check.optional("query_starts", p.query_starts, AS_I32, {p.table.shape[0]}) ||
+      !check.optional("row_starts", p.row_starts, AS_I32, {p.table.shape[0]}) ||
       !check_position_bias(p.position_bias, p.bias_distance, p.causal, heads, values, check)) {
     return false;
   }

@@ -22,4 +22,10 @@ struct SeenRows {
 };
 SeenRows seen_rows(const as_paged_attention_params& p, std::int64_t t, std::int64_t r);
 
+// What masks and score functions are asked for token t of request r: q_idx, and kv_idx of row 0.
+struct MaskOrigin {
+  std::int64_t query = 0, row = 0;
+};
+MaskOrigin mask_origin(const as_paged_attention_params& p, std::int64_t t, std::int64_t r);
+
 }  // namespace attnscope::cpu

@@ -41,6 +41,22 @@ bool aligned(const Params&, cpu::Check&) {
   return true;
 }
 
+// What kernels compute of what the checks let pass. They ask masks for places that begin with the
+// rows of the call.
+bool computed(const as_paged_attention_params& p, cpu::Check& check) {
+  const bool asks = p.mask_code.rank > 0 || p.score_code.rank > 0;
+  if (!asks || (p.places.rank == 0 && p.query_starts.rank == 0 && p.row_starts.rank == 0)) {
+    return true;
+  }
+  return check.fail(
+      "a mask or score over chunks or across (places, query_starts, row_starts) runs on lane cpu "
+      "alone; give it the op: --lane paged_attention=cpu");
+}
+template <class Params>
+bool computed(const Params&, cpu::Check&) {
+  return true;
+}
+
 // What the op table calls.
 template <as_op_id Op, class Params, OpBody<Params> kBody>
 std::int32_t entry(const void* params, const as_call* call, as_error* error) {
@@ -52,7 +68,8 @@ std::int32_t entry(const void* params, const as_call* call, as_error* error) {
     return run_entry<Params>(
         info.name, {info.taps, info.num_taps}, *static_cast<const Params*>(params), kBody, call,
         check, error, [&](const Params& as_host, bool on_host) {
-          return check_params(as_host, on_host, check) && (on_host || aligned(as_host, check));
+          return check_params(as_host, on_host, check) && computed(as_host, check) &&
+                 (on_host || aligned(as_host, check));
         });
   } catch (const std::bad_alloc&) {
     return refuse(error, info.name,

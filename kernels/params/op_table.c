@@ -298,6 +298,8 @@ static const as_tap_info kPagedAttention[] = {
     IN(as_paged_attention_params, position_bias, "buckets,H", "f32"),
     IN_BOTH(as_paged_attention_params, mask_code, score_code, "code,2", "f64"),
     IN_BOTH(as_paged_attention_params, k_scale, v_scale, "scales", "f32"),
+    IN(as_paged_attention_params, places, "T", "i64"),
+    IN_BOTH(as_paged_attention_params, query_starts, row_starts, "R", "i32"),
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };

@@ -151,6 +151,9 @@ typedef struct as_cross_batch_params {
  *   with position_bias: l_i = l_i + position_bias[bucket(i - p)][h]  (behind these)
  *   with mask_code (mask_code.h): of these rows those of which the mask is true; with score_code
  *   l_i = score_code of l_i behind all of the above, in fp32; q_idx is p, kv_idx i, request r
+ *   Where a call numbers tokens and rows otherwise than a mask means them, in chunks and across:
+ *     q_idx = p + d - query_starts[r], kv_idx = i + d - row_starts[r], d = places[t] - p
+ *   Of the three one that is absent takes nothing off, or moves nothing.
  *   o = sum e^l_i v_i / (sum e^l_i + e^sink_h), without sinks no such term
  *   lse = ln sum e^l_i, WITHOUT the sink
  * No row, and padding (token_to_req negative): o = 0, lse = -inf. A window or a chunk needs causal.
@@ -187,6 +190,9 @@ typedef struct as_paged_attention_params {
   as_tensor score_code;    /* in  f64 [J,2], optional */
   as_tensor k_scale;       /* in  f32 [1] or [G], optional: as the record of k_cache asks */
   as_tensor v_scale;       /* in  f32 [1] or [G], optional: likewise of v_cache */
+  as_tensor places;        /* in  i64 [T], optional: of tokens, as masks and scores mean them */
+  as_tensor query_starts;  /* in  i32 [R], optional: where places of tokens begin */
+  as_tensor row_starts;    /* in  i32 [R], optional: and of rows */
 } as_paged_attention_params;
 
 /* varlen_attention: attention of packed sequences, without a cache. Letters: T queries, S keys, N

@@ -156,9 +156,18 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   const auto shown = [&](const Tensor& scores, const Tensor& rows, std::int64_t begin,
                          std::int64_t n) {
     const auto by_token = [&](const Tensor& t) { return t.to(at::kDouble).view({n, 1, 1}); };
+    // Counted from elsewhere than rows and positions of the call, where it says so.
+    const auto before = [&](const as_tensor& starts, const char* name) {
+      if (!present(starts)) return at::zeros({n}, at::kLong);
+      const Tensor r = requests.narrow(0, begin, n).clamp_min(0);
+      return integers(starts, name, {table.size(0)}).index_select(0, r);
+    };
+    const Tensor t = present(p.places) ? integers(p.places, "places", {tokens}) : positions;
+    const Tensor place = t.narrow(0, begin, n);
     MaskPlaces places;
-    places.query = by_token(positions.narrow(0, begin, n));
-    places.key = places.query + distance(rows, begin, n).to(at::kDouble).unsqueeze(1);
+    places.query = by_token(place - before(p.query_starts, "query_starts"));
+    places.key = by_token(place - before(p.row_starts, "row_starts")) +
+                 distance(rows, begin, n).to(at::kDouble).unsqueeze(1);
     places.head = at::arange(heads, at::kDouble).view({1, heads, 1});
     places.request = by_token(requests.narrow(0, begin, n));
     Tensor l = scores;

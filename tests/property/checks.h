@@ -189,10 +189,13 @@ struct PagedCase {
   std::int32_t record_v = 0;          // of values, 0 = as keys
   std::int32_t form = AS_PAGED_ONE_PASS;
   std::int64_t common = 0;  // rows that all requests have in the same blocks
+  // Where a mask's places begin, of the first request; 3 more for each behind it. 0 = absent.
+  std::int32_t query_start = 0, row_start = 0;
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 std::vector<PagedCase> coded_cases();   // rows of codes
 std::vector<PagedCase> masked_cases();  // a user's masks and score functions
+std::vector<PagedCase> placed_cases();  // these over chunks, behind a source and across
 std::vector<PagedCase> formed_cases();  // passes of two kinds
 std::vector<PagedCase> sided_cases();   // rows before what is seen, biases by distance
 

@@ -43,6 +43,41 @@ std::vector<PagedCase> masked_cases() {
   return cases;
 }
 
+// Masks whose places are not those of rows and positions: over the batch of chunks, across from a
+// decoder to its source, in a decoder behind its source.
+std::vector<PagedCase> placed_cases() {
+  std::vector<PagedCase> cases(6, {"", {129, 300, 90}, 40, 8, 2});
+  const char* const holes = "kv_idx % 3 != 0 || kv_idx == q_idx || q_idx - kv_idx == 7";
+  cases[0].name = "mask_over_chunks";
+  cases[0].mask = holes;
+  cases[1].name = "mask_and_score_over_chunks_splits";
+  cases[1].mask = "head % 2 == 0 ? kv_idx % 5 != 1 : kv_idx >= 100";
+  cases[1].score = "score - 0.01 * (head + 1) * (kv_idx % 50)";
+  cases[1].splits = 3;
+  cases[2].name = "score_alone_over_chunks";
+  cases[2].score = "score + 0.02 * (kv_idx % 50) - 0.001 * q_idx";
+  for (std::size_t i = 0; i < 3; ++i) {
+    cases[i].chunk = 64;
+    cases[i].local = true;
+  }
+  cases[3].name = "mask_across";
+  cases[3].mask = "kv_idx <= 2 * q_idx && (head % 2 == 0 || kv_idx % 3 != 0)";
+  cases[3].score = "score + 0.02 * (kv_idx % 7) - 0.001 * q_idx";
+  cases[3].causal = 0;
+  cases[3].query_start = 20;
+  cases[4].name = "mask_across_that_hides_all";
+  cases[4].mask = "kv_idx < q_idx - 300";
+  cases[4].causal = 0;
+  cases[4].query_start = 5;
+  cases[5].name = "mask_behind_a_source";
+  cases[5].mask = holes;
+  cases[5].first = 30;
+  cases[5].query_start = cases[5].row_start = 30;
+  cases[5].buckets = 16;
+  cases[5].distance = 40;
+  return cases;
+}
+
 // Rows that stand before what a request sees, and biases by distance: of a decoder behind its
 // source, of cross attention without either, with splits, over pages of other layouts.
 std::vector<PagedCase> sided_cases() {

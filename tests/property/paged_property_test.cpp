@@ -207,6 +207,7 @@ bool cut_into_chunks(const Lane& lane, const PagedCase& c, Memory* memory,
     p->table.stride[d] = b.local_tables.stride[d + 1];
   }
   p->token_to_req = b.token_to_seq;
+  if (!c.mask.empty() || !c.score.empty()) p->places = p->positions;
   p->positions = b.local_positions;
   p->seq_lens = b.local_seq_lens;
   p->chunk = 0;
@@ -281,6 +282,15 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
     const std::vector<std::int32_t> first(lens.size(), c.first);
     p.first_rows = memory.ints(first, {static_cast<std::int64_t>(first.size())});
   }
+  const auto starts = [&](std::int32_t first) {
+    std::vector<std::int32_t> all;
+    for (std::size_t r = 0; first != 0 && r < lens.size(); ++r) {
+      all.push_back(first + 3 * static_cast<std::int32_t>(r));
+    }
+    return all.empty() ? no_tensor() : memory.ints(all, {static_cast<std::int64_t>(all.size())});
+  };
+  p.query_starts = starts(c.query_start);
+  p.row_starts = starts(c.row_start);
   if (c.buckets > 0) p.position_bias = memory.normals(AS_F32, {c.buckets, c.heads}, random, 1.0f);
   p.bias_distance = c.distance;
   MaskCode mask, score;
@@ -590,6 +600,8 @@ std::vector<PagedCase> alibi_cases() {
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Masked, PagedAttentionProperty, testing::ValuesIn(masked_cases()),
+                         name_of<PagedCase>);
+INSTANTIATE_TEST_SUITE_P(Placed, PagedAttentionProperty, testing::ValuesIn(placed_cases()),
                          name_of<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Sided, PagedAttentionProperty, testing::ValuesIn(sided_cases()),
                          name_of<PagedCase>);

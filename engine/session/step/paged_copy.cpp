@@ -83,6 +83,17 @@ class PagedWeights {
     return block > 0 && block < p_.k_cache.data.shape[0] ? block * rows + row % rows : -1;
   }
 
+  // As a mask counts them: the token's place, and that of the first row of its request.
+  std::pair<std::int64_t, std::int64_t> places_of(std::int32_t token) const {
+    const std::int32_t request = *at<std::int32_t>(p_.token_to_req, token);
+    const std::int64_t position = *at<std::int64_t>(p_.positions, token);
+    const std::int64_t place = present(p_.places) ? *at<std::int64_t>(p_.places, token) : position;
+    const auto begin = [request](const as_tensor& starts) -> std::int64_t {
+      return present(starts) && request >= 0 ? *at<std::int32_t>(starts, request) : 0;
+    };
+    return {place - begin(p_.query_starts), place - position - begin(p_.row_starts)};
+  }
+
   // Of one kept row; the worst |recomputed - op's| LSE.
   float weigh(std::int64_t i) {
     const std::int32_t token = rows_[to_size(i)];
@@ -91,6 +102,7 @@ class PagedWeights {
     out_.window_len[to_size(i)] = static_cast<std::int32_t>(count);
     const std::int64_t per_head = out_.heads / as_cache_heads(&p_.k_cache);
     const std::int64_t position = *at<std::int64_t>(p_.positions, token);
+    const auto [query_place, first_place] = places_of(token);
     std::int64_t* slots = out_.slots.data() + i * columns;
     std::vector<std::uint8_t> row(to_size(layout_.row));
     std::vector<float> keys(to_size(p_.k_cache.width));
@@ -116,7 +128,8 @@ class PagedWeights {
                                  first + c - position, h);
         }
         const std::int32_t request = *at<std::int32_t>(p_.token_to_req, token);
-        logit = user_logit(p_.mask_code, p_.score_code, {position, first + c, h, request}, logit);
+        const cpu::MaskPlace place = {query_place, first_place + first + c, h, request};
+        logit = user_logit(p_.mask_code, p_.score_code, place, logit);
         out_.logits[to_size((i * out_.heads + h) * columns + c)] = static_cast<float>(logit);
       }
     }

@@ -94,7 +94,7 @@ TEST(BlockMask, CountsTilesAsElementsSay) {
   EXPECT_EQ(tiles.maps(), 1) << "it asks for no head";
   BlockMask::Counts right;
   for (std::size_t n = 0; n < 3; ++n) {
-    const auto [queries, keys] = sequences[n];
+    const std::int64_t queries = sequences[n].queries, keys = sequences[n].keys;
     for (std::int64_t b = 0; b * 32 < queries; ++b) {
       for (std::int64_t k = 0; k * 64 < keys; ++k) {
         std::int64_t seen = 0, all = 0;
