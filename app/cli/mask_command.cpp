@@ -24,6 +24,7 @@ struct MaskShow {
 
 struct NamedMask {
   std::string name, text, score;
+  std::optional<std::int64_t> place = {};  // of the first query
 };
 
 // The masks of a model's layers, each once, with the layers that have it.
@@ -33,10 +34,12 @@ std::vector<NamedMask> masks_of(const ModelConfig& c) {
   if (score.empty() && c.dense.soft_cap > 0) score = fmt::format("soft_cap({})", c.dense.soft_cap);
   for (int i = 0; i < c.num_layers(); ++i) {
     const std::string text = layer_mask(c, i);
-    const auto at = std::ranges::find(masks, text, &NamedMask::text);
+    const auto place = place_of_first(c, i);
+    const auto at = std::ranges::find_if(
+        masks, [&](const NamedMask& m) { return m.text == text && m.place == place; });
     const int layer = c.layers[static_cast<std::size_t>(i)];
     if (at == masks.end()) {
-      masks.push_back({fmt::format("layers {}", layer), text, score});
+      masks.push_back({fmt::format("layers {}", layer), text, score, place});
     } else {
       at->name += fmt::format(", {}", layer);
     }
@@ -118,7 +121,7 @@ Result<as_status> mask_show(const MaskShow& show) {
                          score.error().hint);
       }
     }
-    const MaskedSequence sequence{show.tokens, show.keys > 0 ? show.keys : show.tokens};
+    const MaskedSequence sequence{show.tokens, show.keys > 0 ? show.keys : show.tokens, mask.place};
     const BlockMask tiles(*code, {&sequence, 1}, show.heads);
     if (show.json) {
       all.push_back(mask_json(mask, tiles));

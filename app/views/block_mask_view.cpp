@@ -21,13 +21,17 @@ constexpr std::int64_t kMostMasked = 2048;  // tokens: each pair is asked
 
 std::string layer_mask(const ModelConfig& config, int index) {
   const int window = dense_window(config, index), chunk = dense_chunk(config, index);
-  if (const std::string& mask = config.dense.mask; !mask.empty()) {
-    return window > 0 ? fmt::format("sliding({}) && ({})", window, mask) : mask;
-  }
-  if (config.dense.encoder || dense_side(config, index) != kDecoderSide) return "1";
-  if (window > 0) return fmt::format("sliding({})", window);
-  if (chunk > 0) return fmt::format("causal && q_idx // {0} == kv_idx // {0}", chunk);
-  return "causal";
+  const std::string& mask = config.dense.mask;
+  if (dense_looks_ahead(config, index)) return mask.empty() ? "1" : mask;
+  std::string own = "causal";
+  if (window > 0) own = fmt::format("sliding({})", window);
+  if (chunk > 0) own = fmt::format("causal && q_idx // {0} == kv_idx // {0}", chunk);
+  return mask.empty() ? own : fmt::format("{} && ({})", own, mask);
+}
+
+std::optional<std::int64_t> place_of_first(const ModelConfig& config, int index) {
+  if (dense_side(config, index) != kCrossSide) return {};
+  return 0;
 }
 
 BlockMaskView block_mask_view(const SessionInfo& info, const StepTrace& step, int layer,
@@ -63,7 +67,7 @@ BlockMaskView block_mask_view(const SessionInfo& info, const StepTrace& step, in
     view.why_empty = mask.error().message;
     return view;
   }
-  const MaskedSequence sequence{queries, keys};
+  const MaskedSequence sequence{queries, keys, place_of_first(info.config, index)};
   const BlockMask tiles(*mask, {&sequence, 1}, info.config.heads);
   const std::int64_t map = std::clamp<std::int64_t>(head, 0, tiles.maps() - 1);
   view.blocks = tiles.blocks();

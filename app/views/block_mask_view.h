@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct BlockMaskView {
 
 // What a running layer of dense attention lets queries see, as an expression of mask_expression.h.
 std::string layer_mask(const ModelConfig& config, int index);
+// q_idx of its first query, for MaskedSequence.
+std::optional<std::int64_t> place_of_first(const ModelConfig& config, int index);
 
 // layer: published number; a token row of the step. head: of a mask that asks for it, -1 = the
 // first.

@@ -148,10 +148,27 @@ std::string alibi_sentence(const OpTrace* op, int head) {
                      format_number(least), format_number(most));
 }
 
+// Rows that a mask has not hidden, or that were selected, where weights are there.
+std::int64_t shown_rows(const WindowView& view) {
+  return std::ranges::count_if(view.slots, [](const WindowSlot& slot) {
+    return slot.has_weight &&
+           (slot.weight > 0 || slot.logit > -std::numeric_limits<double>::infinity());
+  });
+}
+
+// " The mask shows 5 of these rows." Empty without a mask, or weights.
+std::string mask_sentence(const SessionInfo& info, const WindowView& view) {
+  if (info.config.dense.mask.empty() ||
+      std::ranges::none_of(view.slots, [](const WindowSlot& slot) { return slot.has_weight; })) {
+    return {};
+  }
+  return fmt::format(" The mask shows {} of these rows.", format_count(shown_rows(view)));
+}
+
 // Of a layer without caches: all of the request, before and behind the token, or, in an
 // encoder-decoder, of its source.
-WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row, int head,
-                       const SidedRows* source) {
+WindowView packed_view(const SessionInfo& info, const StepTrace& step, int layer,
+                       std::int64_t token_row, int head, const SidedRows* source) {
   WindowView view;
   const StepMetadata& m = step.metadata;
   if (token_row < 0 || token_row >= to_count(m.positions.size())) {
@@ -183,7 +200,8 @@ WindowView packed_view(const StepTrace& step, int layer, std::int64_t token_row,
   const std::string all = fmt::format(
       "Token {} sees all {} tokens of its request, before and behind it. No row is kept.",
       m.positions[to_size(token_row)], view.window);
-  view.sentence = (source != nullptr ? source->sentence : all) + alibi_sentence(op, head);
+  view.sentence = (source != nullptr ? source->sentence : all) + mask_sentence(info, view) +
+                  alibi_sentence(op, head);
   return view;
 }
 
@@ -197,7 +215,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const CacheSpec* spec = index < 0 ? nullptr : token_rows(info.layout, index);
   const auto tokens = static_cast<std::int64_t>(m.positions.size());
   if (index >= 0 && info.layout.groups.empty()) {
-    return packed_view(step, layer, token_row, head, nullptr);
+    return packed_view(info, step, layer, token_row, head, nullptr);
   }
   const bool sided = index >= 0 && is_sided(info);
   SidedRows seen;
@@ -209,7 +227,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
       view.sentence = seen.sentence;
       return view;
     }
-    if (spec == nullptr) return packed_view(step, layer, token_row, head, &seen);
+    if (spec == nullptr) return packed_view(info, step, layer, token_row, head, &seen);
   }
   if (spec == nullptr) {
     view.sentence = "Outside the layers there is no window: choose an op of a layer.";
@@ -253,7 +271,6 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
         weights->slots[to_size(kept * (weights->window + weights->extra) + c)];
     if (read >= 0) columns.emplace(read, c);
   }
-  std::int64_t shown = 0;  // to the token, by a mask; or selected by it
   std::vector<std::int32_t> blocks;
   for (std::int64_t i = 0; i < length; ++i) {
     WindowSlot slot;
@@ -270,7 +287,6 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
       slot.logit = mean_over_heads(*weights, weights->logits, kept, column->second, head);
       slot.weight = mean_over_heads(*weights, weights->weights, kept, column->second, head);
       view.largest_weight = std::max(view.largest_weight, slot.weight);
-      shown += slot.weight > 0 || slot.logit > -std::numeric_limits<double>::infinity() ? 1 : 0;
     }
     if (slot.slot >= 0 && (blocks.empty() || blocks.back() != slot.block)) {
       blocks.push_back(slot.block);
@@ -288,15 +304,17 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
     }
   }
   const std::string group = info.layout.groups[static_cast<std::size_t>(spec->group)].name;
+  const std::string by_mask = mask_sentence(info, view);
   if (chunked) {
-    view.sentence = chunk_sentence(view, position, group, blocks) + alibi_sentence(op, head) +
-                    sharing_sentence(info, layer);
+    view.sentence = chunk_sentence(view, position, group, blocks) + by_mask +
+                    alibi_sentence(op, head) + sharing_sentence(info, layer);
     return view;
   }
   if (sided) {
-    view.sentence = seen.sentence + fmt::format(" They lie in {} {} ({}).",
-                                                blocks.size() == 1 ? "block" : "blocks",
-                                                list_of(blocks), group);
+    view.sentence = seen.sentence +
+                    fmt::format(" They lie in {} {} ({}).", blocks.size() == 1 ? "block" : "blocks",
+                                list_of(blocks), group) +
+                    by_mask;
     return view;
   }
   const std::string where =
@@ -305,7 +323,7 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   const bool selects = whole && layer_selects(info.config, index);
   if ((masked || selects) && !columns.empty()) {
     view.sentence = fmt::format("Token {} {} {} of {} rows: {}.", format_count(position),
-                                masked ? "is shown" : "selects", format_count(shown),
+                                masked ? "is shown" : "selects", format_count(shown_rows(view)),
                                 format_count(length), where);
   } else {
     view.sentence = fmt::format("{} token {}: {}.", whole ? "All before" : "Window of",

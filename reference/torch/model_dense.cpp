@@ -168,6 +168,7 @@ class Model {
   Tensor attend(std::size_t i, const Tensor& q, std::int64_t now, const LayerPast& past) const {
     const std::int64_t T = q.size(0), H = n_.heads, G = n_.kv_heads, D = n_.head_dim;
     const std::int64_t N = n_.encoder || n_.shows ? past.keys.size(0) : now + T;
+    const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0;
     const Tensor keys = past.keys.narrow(0, 0, N).permute({1, 2, 0});   // [G, D, N]
     const Tensor values = past.values.narrow(0, 0, N).transpose(0, 1);  // [G, N, D]
     const Tensor queries = q.view({T, G, H / G, D}).transpose(0, 1).reshape({G, -1, D});
@@ -179,12 +180,12 @@ class Model {
       const Tensor apart = (key - t).abs().to(at::kDouble).view({1, T, 1, N});
       l = l.view({G, T, H / G, -1}) - apart * weight(kSlopes).view({G, 1, H / G, 1});
     }
-    // A user's mask says what is seen of all keys, or of those of a window.
-    const bool ahead = n_.encoder || (n_.shows && n_.windows[i] == 0);
+    // A user's mask says what is seen of all keys, or of those of a window or a chunk.
+    const bool ahead = n_.encoder || (n_.shows && n_.windows[i] == 0 && chunk == 0);
     Tensor seen = ahead ? key.ge(0).expand({T, N}) : key.le(t);
     if (n_.windows[i] > 0) seen = seen.logical_and(key.gt(t - n_.windows[i]));
     // Keys of the same chunk are as many whole chunks behind the first token.
-    if (const std::int64_t chunk = i < n_.chunks.size() ? n_.chunks[i] : 0; chunk > 0) {
+    if (chunk > 0) {
       seen = seen.logical_and(at::floor_divide(key, chunk).eq(at::floor_divide(t, chunk)));
     }
     l = l.view({G, T, H / G, -1});
@@ -262,19 +263,20 @@ class Model {
       }
       LayerPast& rows = past.layers[i];
       const bool cross = side == DenseNumbers::kCross;
-      const std::int64_t now = !cross && rows.keys.defined() ? rows.keys.size(0) : 0;
       if (!cross || source > 0) {
         append(rows.keys, cross ? of_source(k) : of_target(k));
         append(rows.values, cross ? of_source(v) : of_target(v));
       }
       if (source == part.count) continue;
-      of_target(o).copy_(sided(of_target(q), rows.keys, rows.values, cross, now,
+      const std::int64_t target = std::max<std::int64_t>(0, past.length - past.source);
+      of_target(o).copy_(sided(of_target(q), rows.keys, rows.values, cross, target,
                                cross ? std::string() : bias_name(false)));
     }
     return linear(o.view({T, n_.heads * n_.head_dim}), p + "o.weight");
   }
 
-  // q [n, H, D] of places from `now` on over keys [N, H, D]; all: not only those up to its own.
+  // q [n, H, D] of places from `now` on over keys [N, H, D], which have places of their own where
+  // these are another side's; all: not only those up to its own.
   Tensor sided(const Tensor& q, const Tensor& k, const Tensor& v, bool all, std::int64_t now,
                const std::string& bias) const {
     Tensor l = at::bmm(q.transpose(0, 1), k.permute({1, 2, 0})).mul_(n_.scale);  // [H, n, N]
@@ -284,8 +286,11 @@ class Model {
       const Tensor of_pair = weight(bias).index_select(0, buckets(behind, all).reshape({-1}));
       l = l + of_pair.view({q.size(0), k.size(0), n_.heads}).permute({2, 0, 1});
     }
+    if (n_.shows || n_.score) l = by_user(l.unsqueeze(2), now).squeeze(2);
     if (!all) l = l.masked_fill(behind.gt(0), -kInfinite);
-    return at::bmm(l.softmax(2), v.transpose(0, 1)).transpose(0, 1);
+    // Who sees nothing gives nothing.
+    const Tensor share = l.softmax(2).masked_fill(l.amax(2, true).isneginf(), 0);
+    return at::bmm(share, v.transpose(0, 1)).transpose(0, 1);
   }
 
   // Of distances of keys behind queries; both: before and behind have buckets of their own.

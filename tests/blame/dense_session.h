@@ -37,9 +37,9 @@ inline Scenario dense_scenario(const ModelConfig& model, std::uint64_t seed = 7,
 }
 
 // Under a mask and a score function that no two places have alike.
-inline ModelConfig masked_model() {
-  ModelConfig c = *preset("tiny-llama");
-  c.name = "masked";
+inline ModelConfig masked_model(const char* name = "tiny-llama") {
+  ModelConfig c = *preset(name);
+  c.name = std::string("masked ") + name;
   c.dense.mask = "prefix_lm(12) && (head % 2 == 0 || kv_idx % 3 != 0)";
   c.dense.score = "score * 0.5 + 0.05 * kv_idx";
   return c;

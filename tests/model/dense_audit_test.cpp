@@ -59,9 +59,9 @@ class Audited : public SessionObserver {
   std::map<as_op_id, OpParams> ran_;
 };
 
-std::vector<WrongWire> audit(const std::string& model, as_op_id op = {}, int layer = -1,
+std::vector<WrongWire> audit(const ModelConfig& model, as_op_id op = {}, int layer = -1,
                              const Change& change = {}) {
-  const Scenario scenario = dense_scenario(*preset(model));
+  const Scenario scenario = dense_scenario(model);
   auto session = session_of(scenario, References::kNone);
   auto right = dense_reference(scenario, nullptr);
   EXPECT_TRUE(right) << right.error().text();
@@ -78,17 +78,55 @@ std::vector<WrongWire> audit(const std::string& model, as_op_id op = {}, int lay
 }
 
 TEST(DenseAudit, SaysNothingOfSoundSessions) {
-  for (const std::string& model : dense_names()) {
+  std::vector<ModelConfig> models = {masked_model(), masked_model("tiny-llama4"),
+                                     masked_model("tiny-t5")};
+  for (const std::string& name : dense_names()) models.push_back(*preset(name));
+  for (const ModelConfig& model : models) {
     for (const WrongWire& w : audit(model))
-      ADD_FAILURE() << model << ' ' << w.what << ": " << w.note;
+      ADD_FAILURE() << model.name << ' ' << w.what << ": " << w.note;
   }
+}
+
+// Where a mask counts from: positions in a chunk, in the source, of nothing.
+TEST(DenseAudit, NamesPlacesThatAMaskIsGivenInstead) {
+  const auto expect = [](const ModelConfig& model, int layer, const std::string& what,
+                         const std::string& note, const Change& change) {
+    SCOPED_TRACE(model.name + ", " + note);
+    const auto found = audit(model, AS_OP_PAGED_ATTENTION, layer, change);
+    ASSERT_FALSE(found.empty());
+    EXPECT_EQ(found[0].layer, layer);
+    EXPECT_EQ(found[0].what, what);
+    EXPECT_NE(found[0].note.find(note), std::string::npos) << found[0].note;
+  };
+  const auto local = [](OpParams& p, const Given&) {
+    auto& attention = p.get<as_paged_attention_params>();
+    attention.places = attention.positions;
+  };
+  const ModelConfig chunks = masked_model("tiny-llama4"), across = masked_model("tiny-t5");
+  expect(chunks, 0, "places", "is not positions of slot_mapping", local);
+  expect(chunks, 1, "places", "it has no places", [](OpParams& p, const Given&) {
+    p.get<as_paged_attention_params>().places = no_tensor();
+  });
+  expect(chunks, 3, "places", "it has places, where", local);
+  expect(*preset("tiny-llama4"), 0, "places", "it has places, where", local);
+  expect(across, 3, "row_starts", "it has row_starts, where", [](OpParams& p, const Given&) {
+    auto& attention = p.get<as_paged_attention_params>();
+    attention.row_starts = attention.query_starts;
+  });
+  expect(across, 2, "query_starts", "is not source_lens of cross_batch",
+         [](OpParams& p, const Given&) {
+           auto& attention = p.get<as_paged_attention_params>();
+           attention.query_starts = attention.seq_lens;
+         });
+  expect(across, 3, "causal", "is 1; the model's is 0",
+         [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().causal = 1; });
 }
 
 TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
   const auto expect = [](const char* model, as_op_id op, int layer, const std::string& what,
                          const std::string& note, const Change& change) {
     SCOPED_TRACE(std::string(as_op_find(op)->name) + ": " + note);
-    const auto found = audit(model, op, layer, change);
+    const auto found = audit(*preset(model), op, layer, change);
     ASSERT_EQ(found.size(), 1u);
     EXPECT_EQ(found[0].op, op);
     EXPECT_EQ(found[0].layer, layer);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "engine/model/numbers.h"
 #include "kernels/params/dtype.h"
@@ -90,6 +91,18 @@ constexpr DenseWire kChunkWires[] = {
     {AS_OP_PAGED_ATTENTION, "seq_lens", AS_OP_LOCAL_BATCH, "local_seq_lens"},
 };
 
+// Where a user's mask or score function finds places: in chunks, in a decoder, across.
+constexpr DenseWire kChunkPlaces[] = {
+    {AS_OP_PAGED_ATTENTION, "places", AS_OP_SLOT_MAPPING, "positions"},
+};
+constexpr DenseWire kTargetPlaces[] = {
+    {AS_OP_PAGED_ATTENTION, "query_starts", AS_OP_CROSS_BATCH, "source_lens"},
+    {AS_OP_PAGED_ATTENTION, "row_starts", AS_OP_CROSS_BATCH, "source_lens"},
+};
+constexpr DenseWire kCrossPlaces[] = {
+    {AS_OP_PAGED_ATTENTION, "query_starts", AS_OP_CROSS_BATCH, "source_lens"},
+};
+
 }  // namespace
 
 void DenseAudit::check_numbers(const OpParams& params, int layer) {
@@ -137,11 +150,18 @@ void DenseAudit::check_sources(const OpParams& params, int layer) {
   } else {
     check_shared(params, layer);
   }
+  if (sided && side == Numbers::kSource) return check_wires(kSourceWires, params, layer);
+  const bool cross = sided && side == Numbers::kCross;
+  if (n_.shows || n_.score) {
+    if (sided) {
+      check_wires(cross ? std::span<const DenseWire>(kCrossPlaces) : kTargetPlaces, params, layer);
+    } else if (chunk_of(layer) > 0) {
+      check_wires(kChunkPlaces, params, layer);
+    }
+  }
   if (sided) {
-    if (side == Numbers::kSource) return check_wires(kSourceWires, params, layer);
-    return check_wires(
-        side == Numbers::kCross ? std::span<const DenseWire>(kCrossWires) : kTargetWires, params,
-        layer);
+    return check_wires(cross ? std::span<const DenseWire>(kCrossWires) : kTargetWires, params,
+                       layer);
   }
   check_wires(chunk_of(layer) > 0 ? std::span<const DenseWire>(kChunkWires) : kWholeWires, params,
               layer);
@@ -337,8 +357,11 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   number(params, layer, "soft_cap", p.soft_cap, n_.soft_cap);
   const bool cross = !n_.sides.empty() && n_.sides[to_size(layer)] == Numbers::kCross;
   const bool windowed = n_.windows[to_size(layer)] > 0;
-  number(params, layer, "causal", p.causal, cross || (n_.shows && !windowed) ? 0 : 1);
+  // A mask shows what lies ahead where a layer sees all of a request.
+  const bool all = !windowed && chunk_of(layer) == 0 && n_.sides.empty();
+  number(params, layer, "causal", p.causal, cross || (n_.shows && all) ? 0 : 1);
   check_masks(params, layer, p.mask_code, p.score_code);
+  check_places(params, layer, cross);
   number(params, layer, "bias_distance", p.bias_distance,
          cross ? 0 : static_cast<double>(n_.bias_distance));
   if (present(p.first_rows) != (!n_.sides.empty() && !cross)) {
@@ -370,6 +393,22 @@ void DenseAudit::check_masks(const OpParams& params, int layer, const as_tensor&
   };
   check("mask_code", mask, n_.shows != nullptr);
   check("score_code", score, n_.score != nullptr);
+}
+
+// Whether it has them; check_sources holds them to what they are.
+void DenseAudit::check_places(const OpParams& params, int layer, bool cross) {
+  const auto& p = params.get<as_paged_attention_params>();
+  const bool asks = n_.shows || n_.score;
+  const std::tuple<const char*, const as_tensor&, bool> all[] = {
+      {"places", p.places, asks && chunk_of(layer) > 0},
+      {"query_starts", p.query_starts, asks && !n_.sides.empty()},
+      {"row_starts", p.row_starts, asks && !n_.sides.empty() && !cross}};
+  for (const auto& [tap, tensor, due] : all) {
+    if (present(tensor) == due) continue;
+    wrong(params, layer, tap,
+          due ? fmt::format("it has no {}, which a mask or score asks for here", tap)
+              : fmt::format("it has {}, where places begin with its rows", tap));
+  }
 }
 
 // The starts that it is given are those that the step was planned with, which are held against

@@ -37,6 +37,7 @@ class DenseAudit : public LayerAudit {
   void check_packed(const OpParams& params, int layer);
   void check_masks(const OpParams& params, int layer, const as_tensor& mask,
                    const as_tensor& score);
+  void check_places(const OpParams& params, int layer, bool cross);
   // Tokens of the chunks of a running layer, 0 = none.
   std::int64_t chunk_of(int layer) const;
   void check_cache(const OpParams& params, int layer, const char* tap);

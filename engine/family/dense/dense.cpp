@@ -140,6 +140,13 @@ const char* dense_page_layout(const ModelConfig& config) {
   return (config.dense.cache_record & AS_RECORD_HND) != 0 ? "HND" : "NHD";
 }
 
+bool dense_looks_ahead(const ModelConfig& config, int layer) {
+  const DenseSide side = dense_side(config, layer);
+  if (is_encoder_decoder(config)) return side != kDecoderSide;
+  const bool whole = dense_window(config, layer) == 0 && dense_chunk(config, layer) == 0;
+  return config.dense.encoder || (whole && !config.dense.mask.empty());
+}
+
 std::int32_t dense_form(const ModelConfig& config, int layer) {
   const std::int32_t form = config.switches.attention_form;
   const bool whole = dense_window(config, layer) == 0 && dense_chunk(config, layer) == 0 &&

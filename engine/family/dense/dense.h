@@ -43,6 +43,11 @@ const char* dense_page_layout(const ModelConfig& config);
 // AS_RECORD_HND or 0 by such a name.
 Result<std::int32_t> dense_layout_bit(const std::string& name);
 
+// Whether tokens of a running layer may see what lies behind them: all of a source, or what a
+// user's mask shows where it stands in the place of causality. It takes nothing into a window or a
+// chunk, and nothing into what a decoder has said.
+bool dense_looks_ahead(const ModelConfig& config, int layer);
+
 // In which passes a layer attends (as_paged_form): the model's, but no cascade where tokens do not
 // see the whole prefix of their request.
 std::int32_t dense_form(const ModelConfig& config, int layer);

@@ -85,6 +85,8 @@ Result<ModelConfig> t5_read_config(const std::string& path, const nlohmann::json
   if (root.choice("attnscope_cache_layout", {"NHD", "HND"}, "NHD") == "HND") {
     d.cache_record |= AS_RECORD_HND;
   }
+  d.mask = root.text("attnscope_mask", "");
+  d.score = root.text("attnscope_score", "");
   if (!reader.ok()) return reader.error();
   return c;
 }
@@ -111,6 +113,8 @@ nlohmann::ordered_json t5_write_config(const ModelConfig& c) {
   j["attnscope_block_size"] = d.block_tokens;
   j["attnscope_decoder_prompt"] = d.decoder_prompt;
   if (d.cache_record != AS_RECORD_BF16) j["attnscope_cache_layout"] = dense_page_layout(c);
+  if (!d.mask.empty()) j["attnscope_mask"] = d.mask;
+  if (!d.score.empty()) j["attnscope_score"] = d.score;
   if (c.num_layers() != published) j["attnscope_layers"] = c.layers;
   return j;
 }

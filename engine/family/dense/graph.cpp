@@ -147,6 +147,7 @@ class GraphOfDense {
           .step("token_to_req", "token_to_seq")
           .step("positions", "local_positions")
           .step("seq_lens", "local_seq_lens");
+      if (asks_places()) attention.step("places", "positions");
     } else if (is_encoder_decoder(config_)) {
       attention.table("table", kKeyCache, "tables")
           .step("token_to_req", "target_to_req")
@@ -154,6 +155,9 @@ class GraphOfDense {
           .step("seq_lens", cross ? "source_lens" : "seq_lens");
       if (!cross)
         attention.step("first_rows", "source_lens").weight("position_bias", "decoder_bias");
+      // To a mask both sides begin with place 0.
+      if (asks_places()) attention.step("query_starts", "source_lens");
+      if (asks_places() && !cross) attention.step("row_starts", "source_lens");
     } else {
       attention.table("table", kKeyCache, "tables")
           .step("token_to_req", "token_to_req")
@@ -166,6 +170,9 @@ class GraphOfDense {
     }
     nodes.push_back(attended(std::move(attention)));
   }
+
+  // A mask or a score function asks where tokens and rows stand.
+  bool asks_places() const { return !config_.dense.mask.empty() || !config_.dense.score.empty(); }
 
   // Without caches: the requests of a step, one behind the other.
   Node packed_attention() const {

@@ -43,8 +43,7 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.soft_cap = d.soft_cap;
       const bool cross = dense_side(config, layer) == kCrossSide;
       p.window = dense_window(config, layer);
-      // A mask stands in the place of causality, but takes nothing into a window.
-      p.causal = cross || (!d.mask.empty() && p.window == 0) ? 0 : 1;
+      p.causal = dense_looks_ahead(config, layer) ? 0 : 1;
       p.mask_code = dense_mask_code(d.mask, false);
       p.score_code = dense_mask_code(d.score, true);
       p.form = dense_form(config, layer);

@@ -117,8 +117,7 @@ Result<void> check_shared(const ModelConfig& c) {
   return {};
 }
 
-// Expressions that mean the same in every step. Rows of a chunk are numbered from its start, and
-// those of a source apart from its target's: there q_idx and kv_idx would be other places.
+// Expressions that mean the same in every step.
 Result<void> check_masks(const ModelConfig& c) {
   const DenseAttention& d = c.dense;
   for (const auto& [key, text] : {std::pair{"mask", &d.mask}, {"score", &d.score}}) {
@@ -132,12 +131,7 @@ Result<void> check_masks(const ModelConfig& c) {
       return not_allowed(key, "request", "q_idx, kv_idx and head: rows of a step change places");
     }
   }
-  if (d.mask.empty() && d.score.empty()) return {};
-  const bool other = dense_chunk(c) > 0 || is_encoder_decoder(c);
-  if (!other) return {};
-  return not_allowed("mask", "a mask or score beside chunks or cross attention",
-                     "models whose layers see all of a request or a window of it, such as "
-                     "tiny-llama, tiny-mistral and tiny-bert");
+  return {};
 }
 
 // Rows of codes, where there are rows, of layers that have them for themselves.

@@ -62,6 +62,24 @@ TEST(BlockMaskViews, DrawAUsersMaskWithinAWindow) {
   EXPECT_EQ(drawn(view_of(model, 0, 70)), ".../.../.+./.+./.++");
 }
 
+// Chunks of 32 tokens hide all others, and what lies ahead.
+TEST(BlockMaskViews, DrawAUsersMaskWithinChunks) {
+  ModelConfig model = *preset("tiny-llama4");
+  EXPECT_EQ(drawn(view_of(model, 0, 70)), "+../+../.+./.+./..+");
+  model.dense.mask = "kv_idx >= 32 && kv_idx < 70";
+  EXPECT_EQ(drawn(view_of(model, 0, 70)), ".../+../.+./.../...");
+  EXPECT_EQ(drawn(view_of(model, 3, 70)), "++./++./++./++./++.") << "a layer that sees all";
+}
+
+// Of either side from place 0 on: the source, and the decoder's two tokens.
+TEST(BlockMaskViews, DrawAUsersMaskAcross) {
+  ModelConfig model = *preset("tiny-t5");
+  model.dense.mask = "kv_idx < 64 || kv_idx <= q_idx";
+  EXPECT_EQ(drawn(view_of(model, 0, 70)), "#./#./#+/#+");
+  EXPECT_EQ(drawn(view_of(model, 3, 129)), "#.");
+  EXPECT_EQ(drawn(view_of(model, 2, 129)), "+") << "its own attention is causal";
+}
+
 // The source of 128 tokens, and what the decoder begins with.
 TEST(BlockMaskViews, DrawTheSourceAcross) {
   EXPECT_EQ(drawn(view_of(*preset("tiny-t5"), 0, 70)), "##/##/##/##");

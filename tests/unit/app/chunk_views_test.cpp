@@ -17,11 +17,12 @@ namespace chunk_views_test {
 // A request of 90 tokens in pieces of 40, in chunks of 32 and pages of 16; it decodes from 90 on.
 class ChunkViews : public ::testing::Test {
  protected:
-  void open(const char* model, int steps) {
+  void open(const char* model, int steps, const char* mask = "") {
     Scenario scenario = small_scenario(90, 12);
     scenario.model = *preset(model);
+    scenario.model.dense.mask = mask;
     scenario.requests.resize(1);
-    scenario.limits.token_budget = 40;
+    scenario.limits.token_budget = *mask == '\0' ? 40 : 120;  // a mask's prompts are not cut
     scenario.decode_steps = 12;
     session_ = small_session(References::kNone, scenario);
     session_->set_observer(&recorder_);
@@ -45,6 +46,18 @@ class ChunkViews : public ::testing::Test {
   const StepTrace* step_ = nullptr;
   BlockTablesView tables_;
 };
+
+// Places are those of the request: 66 and 69 of the chunk that begins with 64.
+TEST_F(ChunkViews, SayWhatAMaskShowsOfAChunk) {
+  open("tiny-llama4", 1, "kv_idx % 3 == 0");
+  const WindowView view = window(70);
+  ASSERT_EQ(view.slots.size(), 7u);
+  EXPECT_NE(view.sentence.find("The mask shows 2 of these rows."), std::string::npos)
+      << view.sentence;
+  for (const WindowSlot& slot : view.slots) {
+    EXPECT_EQ(slot.weight > 0, slot.position % 3 == 0) << slot.position;
+  }
+}
 
 TEST_F(ChunkViews, WindowIsTheChunkUpToTheToken) {
   open("tiny-llama4", 2);  // positions 40-79

@@ -20,6 +20,15 @@ TEST_F(MaskCli, DrawsTheTilesOfAModelsLayers) {
   EXPECT_EQ(run({"mask", "show", "tiny-llama4"}).out.find("wrong"), std::string::npos);
 }
 
+// Two tokens of a decoder over a source: a rectangle, beside the encoder's.
+TEST_F(MaskCli, DrawsWhatLiesAcross) {
+  const Outcome done = run({"mask", "show", "tiny-t5", "--tokens", "2", "--keys", "128"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  for (const char* part : {"layers 0, 1: 1\n", "layers 2, 4: causal\n", "layers 3, 5: 1\n"}) {
+    EXPECT_NE(done.out.find(part), std::string::npos) << part << "\n" << done.out;
+  }
+}
+
 TEST_F(MaskCli, TakesExpressionsAndSaysWhereTheyAreWrong) {
   const Outcome done = run({"mask", "show", "head == 0 ? causal : 1", "--heads", "2", "--tokens",
                             "64", "--score", "soft_cap(20)", "--json"});

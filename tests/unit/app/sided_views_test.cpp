@@ -15,9 +15,10 @@ namespace sided_views_test {
 // Two steps: the prompts, of which the first has 60 tokens, 58 of them source; then decoders.
 class SidedViews : public ::testing::Test {
  protected:
-  explicit SidedViews(int steps = 2) {
+  explicit SidedViews(int steps = 2, const char* mask = "") {
     Scenario scenario = small_scenario(60, 4);
     scenario.model = *preset("tiny-t5");
+    scenario.model.dense.mask = mask;
     scenario.limits.token_budget = 160;
     session_ = small_session(References::kNone, scenario);
     session_->set_observer(&recorder_);
@@ -48,6 +49,28 @@ class SidedPrompts : public SidedViews {
  protected:
   SidedPrompts() : SidedViews(1) {}
 };
+
+// Every third of the source, and of the decoder, by places of each side.
+class SidedMasks : public SidedViews {
+ protected:
+  SidedMasks() : SidedViews(2, "kv_idx % 3 == 0 && kv_idx <= q_idx + 9") {}
+};
+
+// The decoder's third token, place 2, sees places 0, 3, 6 and 9 of the source, and its side's 0.
+TEST_F(SidedMasks, SayWhatTheMaskShowsOnEitherSide) {
+  const WindowView across = of(3, 60), own = of(2, 60);
+  ASSERT_EQ(across.slots.size(), 58u);
+  EXPECT_NE(across.sentence.find("The mask shows 4 of these rows."), std::string::npos)
+      << across.sentence;
+  for (const WindowSlot& slot : across.slots) {
+    EXPECT_EQ(slot.weight > 0, slot.position % 3 == 0 && slot.position < 12) << slot.position;
+  }
+  ASSERT_EQ(own.slots.size(), 3u);
+  EXPECT_NE(own.sentence.find("The mask shows 1 of these rows."), std::string::npos)
+      << own.sentence;
+  EXPECT_GT(own.slots.front().weight, 0) << "place 0, position 58";
+  EXPECT_NEAR(sum(across), 1, 1e-5);
+}
 
 // Token 60 is the decoder's third: behind 58 of the source and the two that begin it.
 TEST_F(SidedViews, CrossAttentionShowsTheSource) {
