@@ -100,6 +100,35 @@ std::int32_t score_twice(const void* params, const as_call* call, as_error* erro
   });
 }
 
+// Chunks are counted from their own first row, as if each were a request.
+std::int32_t mask_from_chunk(const void* params, const as_call* call, as_error* error) {
+  return spoil_after<Asked>(kAsked, params, call, error, [&](Asked p) -> std::int32_t {
+    if (!present(p.places)) return AS_OK;
+    p.places = no_tensor();
+    return run_cpu(kAsked, &p, call, error);
+  });
+}
+
+// Across, a token of the decoder sees of what the mask shows the source up to its own place.
+std::int32_t mask_causal_across(const void* params, const as_call* call, as_error* error) {
+  Code code;
+  return asked_other(params, call, error, &Asked::mask_code, [&](Asked& p) {
+    if (!present(p.query_starts) || present(p.row_starts)) return;
+    code = code_of(p.mask_code);
+    code.insert(code.end(), {kKeyPlace, 0, kQueryPlace, 0, AS_MASK_LE, 0, AS_MASK_AND, 0});
+    p.mask_code = code_tensor(code);
+  });
+}
+
+// The source stands before the decoder's first token, and its rows are counted on.
+std::int32_t mask_from_source(const void* params, const as_call* call, as_error* error) {
+  return spoil_after<Asked>(kAsked, params, call, error, [&](Asked p) -> std::int32_t {
+    if (!present(p.query_starts)) return AS_OK;
+    p.query_starts = no_tensor();
+    return run_cpu(kAsked, &p, call, error);
+  });
+}
+
 }  // namespace
 
 std::vector<Bug> mask_bugs() {
@@ -111,6 +140,13 @@ std::vector<Bug> mask_bugs() {
       {"mutant:mask_of_next_head", "The user's mask is asked for the head behind.", kAsked,
        mask_of_next_head},
       {"mutant:score_ignored", "The user's score function is left out.", kAsked, score_ignored},
+      {"mutant:mask_from_chunk", "The user's mask counts queries and keys from their chunk on.",
+       kAsked, mask_from_chunk},
+      {"mutant:mask_causal_across",
+       "Across, the user's mask shows the source up to the token alone.", kAsked,
+       mask_causal_across},
+      {"mutant:mask_from_source", "The user's mask counts a decoder's tokens from the source on.",
+       kAsked, mask_from_source},
       {"mutant:score_twice", "The user's score function is applied twice.", kAsked, score_twice},
   };
 }

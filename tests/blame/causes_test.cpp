@@ -76,7 +76,9 @@ TEST(Causes, AreAmongTheFirstThree) {
   collect(encoder_scenario(biased_encoder()));
   for (const char* name : {"tiny-v3", "tiny-v3.2"}) collect(dense_scenario(*preset(name), 7, 131));
   collect(dense_scenario(*preset("tiny-t5")));
-  collect(dense_scenario(masked_model()));
+  for (const char* name : {"tiny-llama", "tiny-llama4", "tiny-t5"}) {
+    collect(dense_scenario(masked_model(name)));
+  }
   ModelConfig masked = *preset("tiny-bert");
   masked.dense.mask = "document(20) || kv_idx < 3";
   masked.dense.score = "score + 0.05 * kv_idx";

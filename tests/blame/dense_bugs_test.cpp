@@ -30,7 +30,8 @@ TEST(DenseBugs, EveryOpOfDenseLayersHasOne) {
 
 TEST(DenseBugs, EachIsNamedWhereItShows) {
   std::map<std::string, int> shown;
-  std::vector<ModelConfig> models = {*preset("tiny-t5"), masked_model()};
+  std::vector<ModelConfig> models = {*preset("tiny-t5"), masked_model(),
+                                     masked_model("tiny-llama4"), masked_model("tiny-t5")};
   for (const std::string& name : dense_names()) models.push_back(*preset(name));
   for (const ModelConfig& model : models) {
     const std::string& name = model.name;

@@ -99,6 +99,10 @@ Report masked(const Lane& lane) {
   return check_paged_attention(lane, c);
 }
 
+// The same of chunks, and across from a decoder to its source.
+Report masked_chunks(const Lane& lane) { return check_paged_attention(lane, placed_cases()[1]); }
+Report masked_across(const Lane& lane) { return check_paged_attention(lane, placed_cases()[3]); }
+
 Report cross_batch(const Lane& lane) {
   return check_cross_batch(lane, {"mutants", {129, 40, 300}, {100, 39, 200}, 70, 2, 1});
 }
@@ -208,6 +212,9 @@ const std::map<std::string, Trap>& traps() {
       {"mutant:mask_ignored", {masked, "o", {"lse"}}},
       {"mutant:mask_transposed", {masked, "o", {"lse"}}},
       {"mutant:mask_of_next_head", {masked, "o", {"lse"}}},
+      {"mutant:mask_from_chunk", {masked_chunks, "o", {"lse"}}},
+      {"mutant:mask_causal_across", {masked_across, "o", {"lse"}}},
+      {"mutant:mask_from_source", {masked_across, "o", {"lse"}}},
       {"mutant:score_ignored", {masked, "o", {"lse"}}},
       {"mutant:score_twice", {masked, "o", {"lse"}}},
       {"mutant:cache_scale_of_next_head", {written_codes, "k_cache", {"v_cache"}}},
