@@ -50,9 +50,11 @@ void slot_mapping(const as_slot_mapping_params& p, const Precision&) {
     const std::int64_t request = token_to_req.get(t);
     if (request >= 0) check_index(request, tables.size(1), "request", t);
     for (std::int64_t g = 0; g < groups.size(0); ++g) {
-      slots.set(
-          request < 0 ? -1 : slot_of(tables, g, request, positions.get(t), groups.get(g, 0), t), g,
-          t);
+      const std::int64_t only_first =
+          as_first_with_rows(static_cast<std::int32_t>(groups.get(g, 1)));
+      const bool no_row = request < 0 || (only_first >= 0 && positions.get(t) >= only_first);
+      slots.set(no_row ? -1 : slot_of(tables, g, request, positions.get(t), groups.get(g, 0), t), g,
+                t);
     }
   }
   if (present(p.c4_slots)) entry_slots(p, groups, tables, p.c4_slots, "c4_slots", 4);

@@ -27,9 +27,11 @@ struct DenseNumbers {
   bool weight_plus_one = false;  // norms multiply by 1 + w
   bool sinks = false;
   std::int64_t cache_scales = 0;  // beside keys and beside values of a layer; they are not used
-  int form = 0;                   // of attention's passes (as_paged_form), which it does not follow
-  bool encoder = false;           // a token sees the tokens behind it too; requests come whole
-  bool tied = true;               // the head is the embedding
+  // By running layer: first tokens that have rows of 16 bits too, which it does not need; or empty.
+  std::vector<std::int64_t> first_tokens;
+  int form = 0;          // of attention's passes (as_paged_form), which it does not follow
+  bool encoder = false;  // a token sees the tokens behind it too; requests come whole
+  bool tied = true;      // the head is the embedding
   // Under a user's mask: whether query q sees key k in a head, of all rows that there are; and what
   // becomes of a score. Empty: there is none.
   std::function<bool(std::int64_t q, std::int64_t k, std::int64_t head)> shows = {};

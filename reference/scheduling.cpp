@@ -99,13 +99,15 @@ void block_tables(const as_block_tables_params& p, const Precision&) {
 
   for (std::int64_t g = 0; g < num_groups; ++g) {
     const std::int64_t block_size = groups.get(g, 0);
-    const std::int64_t window = groups.get(g, 1);
+    const std::int64_t only_first = as_first_with_rows(static_cast<std::int32_t>(groups.get(g, 1)));
+    const std::int64_t window = only_first >= 0 ? 0 : groups.get(g, 1);
     for (std::int64_t r = 0; r < requests; ++r) {
       const std::int64_t old = joins.get(r) != 0 ? 0 : counts_before.get(g, r);
       const bool works = num_scheduled_tokens.get(r) > 0;
       const std::int64_t first = num_computed.get(r);
-      const std::int64_t filled =
-          works ? ceil_div(first + num_scheduled_tokens.get(r), block_size) : 0;
+      std::int64_t rows = first + num_scheduled_tokens.get(r);
+      if (only_first >= 0 && rows > only_first) rows = only_first;
+      const std::int64_t filled = works ? ceil_div(rows, block_size) : 0;
       const std::int64_t held = std::max(old, filled);
       if (held > columns) {
         throw BadInput("request " + std::to_string(r) + " needs " + std::to_string(held) +

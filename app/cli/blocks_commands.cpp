@@ -16,6 +16,7 @@
 #include "engine/cache/event_log.h"
 #include "engine/decisions/decision_watch.h"
 #include "engine/decisions/replay_judge.h"
+#include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
 #include "engine/io/json_file.h"
 #include "engine/sched/replay.h"
@@ -160,6 +161,12 @@ Result<as_status> replay_command(const std::string& file) {
 Result<as_status> layout_command(const LayoutCommand& command) {
   Result<ModelConfig> config = find_model(command.model, command.layers, command.model_profile);
   if (!config) return config.error();
+  if (!command.cache_dtype.empty()) {
+    if (auto ok = set_cache_dtype(*config, command.cache_dtype); !ok) return ok.error();
+  }
+  if (command.first_tokens >= 0) {
+    if (auto ok = set_first_tokens(*config, command.first_tokens); !ok) return ok.error();
+  }
   Result<CacheProfile> profile = parse_cache_profile(command.profile);
   if (!profile) return profile.error();
   StorageQuestion question;

@@ -352,6 +352,12 @@ void add_layout(CLI::App& blocks, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   layout->add_option("--tp", command->ranks, "Of one rank of so many that divide the heads")
       ->check(CLI::Range(1, 128));
+  layout->add_option("--cache-dtype", command->cache_dtype,
+                     "What rows of K and V hold: fp8_tensor");
+  layout
+      ->add_option("--first-tokens-16bit", command->first_tokens,
+                   "Beside rows of codes: so many first tokens of a request keep 16 bits")
+      ->check(CLI::Range(0, 1 << 24));
   layout->add_flag("--json", command->json, "Print as JSON");
   layout->callback([=, &action] { action = [=] { return layout_command(*command); }; });
 }

@@ -73,6 +73,8 @@ struct LayoutCommand {
   std::int64_t token_budget = 8192;
   int ranks = 1;  // that divide the heads
   bool json = false;
+  std::string cache_dtype;  // of rows of K and V; empty = the model's
+  int first_tokens = -1;    // with rows of 16 bits; -1 = the model's
 };
 Result<as_status> layout_command(const LayoutCommand& command);
 

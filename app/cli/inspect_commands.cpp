@@ -130,7 +130,9 @@ void print_model(const json& m) {
   say("\n\n{:<12}{:>8}{:>12}{:>16}  caches (rows per block, page bytes)\n", "group", "tokens",
       "window", "bytes a block");
   for (const json& g : m.at("groups")) {
-    const std::string window = !g.at("chunk").is_null()    ? "chunk " + g.at("chunk").dump()
+    const std::string window = !g.at("chunk").is_null() ? "chunk " + g.at("chunk").dump()
+                               : !g.at("first_tokens").is_null()
+                                   ? "first " + g.at("first_tokens").dump()
                                : !g.at("window").is_null() ? g.at("window").dump()
                                                            : "-";
     say("{:<12}{:>8}{:>12}{:>16}  ", g.at("name").get<std::string>(),

@@ -19,6 +19,10 @@ inline void add_model_options(CLI::App& command, const std::shared_ptr<ModelChoi
                      "Dense attention: what rows of K and V hold, such as fp8_tensor");
   command.add_option("--cache-layout", choice->cache_layout,
                      "Dense attention: how pages of K and V lie in memory, NHD or HND");
+  command
+      .add_option("--first-tokens-16bit", choice->first_tokens,
+                  "Beside rows of codes: so many first tokens of a request keep 16 bits")
+      ->check(CLI::Range(0, 1 << 24));
   command.add_option("--hidden-states", choice->hidden_states,
                      "Safetensors file with the inputs of the layers, recorded elsewhere");
   command.add_option(

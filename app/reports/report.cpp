@@ -244,11 +244,18 @@ std::int64_t decode_blocks(const CacheLayout& layout) {
   for (const CacheGroup& g : layout.groups) {
     if (g.kind == GroupKind::kChunked) {
       blocks += blocks_ceil(g.window, g.block_tokens);
+    } else if (g.kind == GroupKind::kFirst) {
+      blocks += blocks_for(g, g.window);
     } else if (g.window > 0) {
       blocks += (g.window - 1 + g.block_tokens - 1) / g.block_tokens + 1;
     }
   }
   return blocks;
+}
+
+// Tokens of a group of this kind, null of others.
+json of_kind(const CacheGroup& group, GroupKind kind) {
+  return group.kind == kind ? json(group.window) : json(nullptr);
 }
 
 class Fnv {
@@ -289,8 +296,9 @@ json describe_model(const ModelConfig& config) {
     }
     groups.push_back({{"name", g.name},
                       {"block_tokens", g.block_tokens},
-                      {"window", g.reach() > 0 ? json(g.window) : json(nullptr)},
-                      {"chunk", g.reach() < 0 ? json(g.window) : json(nullptr)},
+                      {"window", of_kind(g, GroupKind::kSliding)},
+                      {"chunk", of_kind(g, GroupKind::kChunked)},
+                      {"first_tokens", of_kind(g, GroupKind::kFirst)},
                       {"bytes_per_block", g.bytes},
                       {"caches", caches}});
   }

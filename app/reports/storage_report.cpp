@@ -42,7 +42,7 @@ Json chunk_json(const StoragePlan& plan, std::int64_t tokens) {
   Json groups = Json::array();
   std::int64_t total = 0;
   for (const PlannedGroup& group : plan.groups) {
-    const std::int64_t n = blocks_ceil(tokens, group.spec.block_tokens);
+    const std::int64_t n = blocks_for(group.spec, tokens);
     groups.push_back(n);
     total += n;
   }
@@ -78,7 +78,8 @@ Json storage_report(const ModelConfig& whole, const StorageQuestion& q) {
   for (std::size_t g = 0; g < plan.groups.size(); ++g) {
     const PlannedGroup& group = plan.groups[g];
     groups.push_back(group_json(group, c.request_blocks[g]));
-    written += 1.0 / group.spec.block_tokens;
+    // A group of first tokens takes none behind these.
+    if (group.spec.kind != GroupKind::kFirst) written += 1.0 / group.spec.block_tokens;
     if (group.spec.kind == GroupKind::kFull) per_token += 1.0 / group.spec.block_tokens;
   }
   Json chunks = Json::array();
@@ -117,11 +118,12 @@ Json storage_report(const ModelConfig& whole, const StorageQuestion& q) {
 
 namespace {
 
-// "-", "128", "chunk 32".
+// "-", "128", "chunk 32", "first 32".
 std::string window_text(const Json& group) {
   if (group.at("window").is_null()) return "-";
   const bool chunk = group.at("kind") == group_kind_name(GroupKind::kChunked);
-  return (chunk ? "chunk " : "") + group.at("window").dump();
+  const bool first = group.at("kind") == group_kind_name(GroupKind::kFirst);
+  return (chunk ? "chunk " : first ? "first " : "") + group.at("window").dump();
 }
 
 // Groups, what a block costs, and how much fits.

@@ -98,6 +98,9 @@ std::string asked_of_backends(const AttentionRequest& r) {
   }
   parts.push_back(r.dtype);
   parts.push_back("cache " + r.cache_dtype);
+  if (r.first_tokens_16bit > 0) {
+    parts.push_back(fmt::format("the first {} tokens in 16 bits", r.first_tokens_16bit));
+  }
   parts.emplace_back(attention_type_name(r.type));
   if (r.block_size > 0) parts.push_back(fmt::format("blocks of {}", r.block_size));
   if (r.window > 0) {

@@ -52,15 +52,28 @@ std::int32_t row_in(const TableStripCell& cell, std::int32_t block_tokens, std::
              : -1;
 }
 
+// "all", "last 128", "chunks 64", "first 32"
+std::string kept_note(const CacheGroup& group) {
+  switch (group.kind) {
+    case GroupKind::kSliding:
+      return fmt::format("last {}", group.window);
+    case GroupKind::kChunked:
+      return fmt::format("chunks {}", group.window);
+    case GroupKind::kFirst:
+      return fmt::format("first {}", group.window);
+    case GroupKind::kFull:
+      break;
+  }
+  return "all";
+}
+
 TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& table,
                     const std::vector<std::int32_t>& dropped, int g, const Marks& marks) {
   const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(g)];
   TableStrip strip;
   strip.group = g;
   strip.name = group.name;
-  strip.note = group.reach() < 0 ? fmt::format("{} · chunks {}", group.block_tokens, group.window)
-               : group.reach() > 0 ? fmt::format("{} · last {}", group.block_tokens, group.window)
-                                   : fmt::format("{} · all", group.block_tokens);
+  strip.note = fmt::format("{} · {}", group.block_tokens, kept_note(group));
   strip.block_tokens = group.block_tokens;
   for (std::size_t i = 0; i < table.size(); ++i) {
     TableStripCell cell;
@@ -95,11 +108,13 @@ TableStrip strip_of(const SessionInfo& info, const std::vector<std::int32_t>& ta
 
 // "9 MLA blocks and 3 + 3 + 17 windowed ones"
 std::string blocks_text(const SessionInfo& info, const TablesOfRequest& tables) {
-  std::string full, windowed;
+  std::string full, windowed, first;
   bool chunks = true;  // of all that are not kept
   for (const TableStrip& strip : tables.strips) {
     const CacheGroup& group = info.layout.groups[static_cast<std::size_t>(strip.group)];
-    if (group.window == 0) {
+    if (group.kind == GroupKind::kFirst) {
+      first = fmt::format(" and {} of first tokens", format_count(strip.blocks));
+    } else if (group.window == 0) {
       full = fmt::format("{} {} {}", format_count(strip.blocks), strip.name,
                          strip.blocks == 1 ? "block" : "blocks");
     } else {
@@ -107,6 +122,7 @@ std::string blocks_text(const SessionInfo& info, const TablesOfRequest& tables) 
       windowed += (windowed.empty() ? "" : " + ") + format_count(strip.blocks);
     }
   }
+  full += first;
   if (windowed.empty()) return full;
   const char* kind = chunks ? "chunked" : "windowed";
   return full.empty() ? fmt::format("{} {} blocks", windowed, kind)
@@ -162,8 +178,8 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
   if (nulls > 0) {
     const auto& groups = input.info.layout.groups;
     const bool chunks = !input.info.layout.chunk_groups.empty();
-    const bool windows =
-        std::ranges::any_of(groups, [](const CacheGroup& g) { return g.reach() > 0; });
+    const bool windows = std::ranges::any_of(
+        groups, [](const CacheGroup& g) { return g.kind == GroupKind::kSliding; });
     text +=
         fmt::format("; {} {} {} and {} null", format_count(nulls), nulls == 1 ? "entry" : "entries",
                     !chunks   ? "left a window"
@@ -242,13 +258,22 @@ std::string group_text(const SessionInfo& info, int group) {
   const CacheGroup& g = info.layout.groups[static_cast<std::size_t>(group)];
   std::string text = fmt::format("{}: {} tokens a block, {}\nkeeps ", g.name, g.block_tokens,
                                  format_bytes(static_cast<double>(g.bytes)));
-  text += g.reach() < 0 ? fmt::format(
-                              "the chunk of {} tokens that a request is in; blocks of chunks that "
-                              "ended become null",
-                              g.window)
-          : g.reach() > 0
-              ? fmt::format("the last {} tokens; blocks that leave become null", g.window)
-              : std::string("every token's entries");
+  switch (g.kind) {
+    case GroupKind::kChunked:
+      text += fmt::format(
+          "the chunk of {} tokens that a request is in; blocks of chunks that ended become null",
+          g.window);
+      break;
+    case GroupKind::kSliding:
+      text += fmt::format("the last {} tokens; blocks that leave become null", g.window);
+      break;
+    case GroupKind::kFirst:
+      text += fmt::format("the first {} tokens of a request, in 16 bits", g.window);
+      break;
+    case GroupKind::kFull:
+      text += "every token's entries";
+      break;
+  }
   std::map<CacheId, std::pair<std::string, std::string>> layers;  // content, numbers
   for (const int spec : g.specs) {
     const CacheSpec& s = info.layout.specs[static_cast<std::size_t>(spec)];

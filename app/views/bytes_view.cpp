@@ -360,6 +360,8 @@ std::vector<double> values_before(const StepTrace& step, const OpTrace& op, cons
 }
 
 std::vector<float> scales_beside_cache(const StepTrace& step, int layer, std::string_view cache) {
+  // Rows of first tokens in 16 bits have none.
+  if (cache != "k_cache" && cache != "v_cache") return {};
   const OpTrace* op = step.find_role(layer, AS_ROLE_CACHE_WRITE);
   const TapCopy* tap =
       op == nullptr ? nullptr : op->tap(cache == "k_cache" ? "k_scale" : "v_scale");

@@ -54,7 +54,8 @@ CommonPrefixView common_prefix_view(const SessionInfo& info, const StepTrace& st
     row.blocks = step.common_prefix[g];
     row.tokens = row.blocks * group.block_tokens;
     if (group.kind != GroupKind::kFull) {
-      row.why = "its window moves with each request";
+      row.why = group.forgets() ? "its window moves with each request"
+                                : "it has rows of first tokens alone";
       continue;
     }
     std::vector<const RequestView*> holders;

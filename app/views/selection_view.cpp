@@ -111,7 +111,9 @@ class SelectionBuilder {
       return line;
     }
     line.null = true;
-    if (slot.block == 0) {
+    if (group.kind == GroupKind::kFirst && position_ >= group.window) {
+      line.text = fmt::format("none: the first {} tokens alone have rows", group.window);
+    } else if (slot.block == 0) {
       line.text = group.kind == GroupKind::kChunked
                       ? fmt::format("null: its chunk of {} tokens has ended", group.window)
                       : fmt::format("null: it left the window of {} tokens", group.window);

@@ -374,6 +374,8 @@ std::optional<StopHit> StopCondition::find_null_read(const SessionInfo& info,
   for (std::uint32_t i = 0; i < table->num_taps && next < std::size(read); ++i) {
     const as_tap_info& tap = table->taps[i];
     if (tap.kind != AS_TAP_CACHE || tap.direction != AS_TAP_IN) continue;
+    // Of keys and values in caches of their own those of values are kept.
+    if (tap_cache(op.place.op, tap.offset).role == AS_CACHE_K) continue;
     const CacheSpec* spec =
         info.layout.of_tap(static_cast<int>(at - layers.begin()), op.place.op, tap.offset);
     const RowsRead& rows = *read[next++];

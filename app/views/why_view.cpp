@@ -112,6 +112,10 @@ class WhyBuilder {
     const CacheLayout& layout = in_.info.layout;
     const CacheSpec* spec = entry ? entries_of(layout, running_) : value_rows(layout, running_);
     row.at = entry ? entry_of_column(kept, c - a.window) : position_of(row.slot, *spec);
+    if (const CacheSpec* wide = entry ? nullptr : wide_rows(layout, running_, AS_CACHE_V, row.at)) {
+      row.slot = slot_of(row.at, *wide);
+      spec = wide;
+    }
     row.block = static_cast<std::int32_t>(row.slot / spec->rows_per_block);
     row.row = static_cast<std::int32_t>(row.slot % spec->rows_per_block);
     const std::size_t cell = to_size((kept * a.heads + in_.head) * columns + c);
@@ -122,7 +126,8 @@ class WhyBuilder {
       const int kv_head = in_.head / std::max(1, in_.info.config.heads / spec->num_kv_heads);
       const std::int64_t element =
           spec->num_kv_heads > 1 ? kv_head * spec->head_dim + in_.dim : in_.dim;
-      const std::vector<float> beside = scales_beside_cache(in_.step, in_.layer, "v_cache");
+      std::vector<float> beside;
+      if (!is_first(*spec)) beside = scales_beside_cache(in_.step, in_.layer, "v_cache");
       RecordBytes bytes = written->bytes;
       bytes.beside = beside;
       const DecodedElement value = decode_element(bytes, element);
@@ -139,12 +144,14 @@ class WhyBuilder {
 
   std::optional<Written> read_row(const WhyRow& row, const CacheSpec& spec) const {
     const bool entry = row.kind == WhyRow::Kind::kEntry;
-    const RowsRead& read = entry ? op_->attention->extra_rows : op_->attention->window_rows;
+    const AttentionCopy& attention = *op_->attention;
+    const RowsRead& read = entry || is_first(spec) ? attention.extra_rows : attention.window_rows;
     if (const std::int64_t i = read.find(row.slot); i >= 0) {
       const auto bytes =
           std::span(read.bytes).subspan(to_size(i * read.row_bytes), to_size(read.row_bytes));
       return Written{read.steps[to_size(i)], {spec.record, spec.width, bytes, spec.num_kv_heads}};
     }
+    if (is_first(spec)) return std::nullopt;  // those that are kept are the codes beside them
     const WrittenRows::Row* found =
         in_.written != nullptr ? in_.written->find(entry, row.slot, row.at) : nullptr;
     if (found == nullptr) return std::nullopt;
@@ -159,6 +166,18 @@ class WhyBuilder {
     const auto block = std::ranges::find(table, slot / spec.rows_per_block);
     if (block == table.end()) return -1;
     return (block - table.begin()) * spec.rows_per_block + slot % spec.rows_per_block;
+  }
+
+  static bool is_first(const CacheSpec& spec) { return spec.retention.kind == GroupKind::kFirst; }
+
+  // By the request's table of the group; -1 where it names no block.
+  std::int64_t slot_of(std::int64_t position, const CacheSpec& spec) const {
+    const RequestView* request = find_request(in_.step, view_.request);
+    if (request == nullptr || to_size(spec.group) >= request->tables.size()) return -1;
+    const std::vector<std::int32_t>& table = request->tables[to_size(spec.group)];
+    const std::size_t column = to_size(position / spec.rows_per_block);
+    if (column >= table.size()) return -1;
+    return std::int64_t{table[column]} * spec.rows_per_block + position % spec.rows_per_block;
   }
 
   std::int64_t entry_of_column(std::int64_t kept, std::int64_t column) const {

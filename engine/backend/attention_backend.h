@@ -95,6 +95,7 @@ struct AttentionRequest {
   int window = 0;       // tokens, 0 = none
   bool mm_prefix = false, non_causal = false;
   bool head_scales = false;      // of quantised caches, one a head
+  int first_tokens_16bit = 0;    // of a request, which quantised caches have in 16 bits too
   bool batch_invariant = false;  // the same bytes for every batch
   bool kv_connector = false;     // blocks go to other machines
   AttentionPlatform platform = AttentionPlatform::kCuda;

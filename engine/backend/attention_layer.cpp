@@ -51,6 +51,8 @@ AttentionLayer attention_layer(const ModelConfig& config, int i) {
     const int published = config.layers[to_size(i)];
     layer.window = layer_number(config.dense.windows, published);
     layer.chunk = layer_number(config.dense.chunks, published);
+    const bool forgets = layer.window > 0 || layer.chunk > 0;
+    layer.first_tokens_16bit = forgets ? 0 : all.first_tokens_16bit;
     layer.scale = config.dense.scale > 0 ? config.dense.scale
                                          : 1 / std::sqrt(static_cast<double>(config.head_dim));
   } else {
@@ -84,6 +86,7 @@ AttentionRequest layer_request(AttentionRequest request, const AttentionLayerGro
   request.value_size = layer.value_size;
   request.nope_dim = layer.nope_dim;
   request.cache_dtype = layer.cache_dtype;
+  request.first_tokens_16bit = layer.first_tokens_16bit;
   request.mla = layer.mla;
   request.sparse = layer.sparse;
   request.sinks = layer.sinks;

@@ -27,6 +27,7 @@ struct AttentionLayer {
   double soft_cap = 0;                   // of scores, 0 = none
   bool mla = false, sparse = false, sinks = false;
   std::string cache_dtype = "auto";  // that of the model
+  int first_tokens_16bit = 0;        // of a request, which have other rows besides
   int kv_of = -1;  // published layer whose keys and values it reads; -1 = it has its own
   friend bool operator==(const AttentionLayer&, const AttentionLayer&) = default;
 };

@@ -175,6 +175,7 @@ AttentionRequest attention_request(const ModelConfig& config) {
     request.sinks = config.dense.sinks;
     request.alibi = config.dense.alibi_bias_max > 0;
     ask_cache(config.dense.cache_record, request);
+    request.first_tokens_16bit = config.dense.first_tokens_16bit;
     if (config.dense.encoder) request.type = AttentionType::kEncoderOnly;
     if (!config.dense.sides.empty()) request.type = AttentionType::kEncoderDecoder;
     return request;

@@ -94,6 +94,13 @@ std::optional<RuleBreak> head_scale_rule(const AttentionBackend& b, const Attent
   return lacks_feature(r.head_scales, b.head_scales, "scales a head");
 }
 
+// Each reads rows of one format through one table.
+std::optional<RuleBreak> first_tokens_rule(const AttentionBackend&, const AttentionRequest& r) {
+  return broken_unless(r.first_tokens_16bit == 0,
+                       fmt::format("the first {} tokens in 16 bits", r.first_tokens_16bit),
+                       "one format for all tokens");
+}
+
 std::optional<RuleBreak> capability_rule(const AttentionBackend& b, const AttentionRequest& r) {
   return broken_unless(r.platform != AttentionPlatform::kCuda || b.gpus.has(r.gpu),
                        fmt::format("{}.{}", r.gpu.major, r.gpu.minor), describe(b.gpus));
@@ -157,6 +164,7 @@ constexpr BackendRule kBackendRules[] = {
     by_selector("sinks", "a logit a head that takes mass and gives nothing"),
     by_selector("sparse", "attention over a selection of rows, or over all"),
     by_selector("head scales", "quantised caches with a scale a head"),
+    by_selector("first tokens", "those that keep 16 bits beside codes; lane cpu reads them"),
     by_selector("compute capability", "of the GPU"),
     by_selector("attention type", "decoder, encoder, encoder_only, encoder_decoder"),
     by_selector("non-causal", "decoders that see later tokens too"),
@@ -169,11 +177,11 @@ constexpr BackendRule kBackendRules[] = {
 
 using RuleCheck = std::optional<RuleBreak> (*)(const AttentionBackend&, const AttentionRequest&);
 constexpr RuleCheck kRuleChecks[] = {
-    kind_rule,     platform_rule,    model_rule,      head_size_rule,   value_size_rule,
-    dtype_rule,    cache_dtype_rule, block_size_rule, mm_prefix_rule,   mla_rule,
-    sink_rule,     sparse_rule,      head_scale_rule, capability_rule,  type_rule,
-    causal_rule,   invariance_rule,  connector_rule,  combination_rule, alibi_rule,
-    soft_cap_rule, window_rule};
+    kind_rule,  platform_rule,    model_rule,      head_size_rule,    value_size_rule,
+    dtype_rule, cache_dtype_rule, block_size_rule, mm_prefix_rule,    mla_rule,
+    sink_rule,  sparse_rule,      head_scale_rule, first_tokens_rule, capability_rule,
+    type_rule,  causal_rule,      invariance_rule, connector_rule,    combination_rule,
+    alibi_rule, soft_cap_rule,    window_rule};
 static_assert(std::size(kBackendRules) == std::size(kRuleChecks));
 constexpr std::size_t kRulesOfStates = 2;  // kind and platform
 

@@ -38,6 +38,7 @@ std::int32_t host_block_tables(const void* params, const as_call* call, as_error
   const std::int64_t columns = p.tables.shape[2];
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int32_t block_size = *at<std::int32_t>(p.groups, g, 0);
+    const std::int64_t most = as_first_with_rows(*at<std::int32_t>(p.groups, g, 1));
     for (std::int64_t r = 0; r < rows; ++r) {
       std::int32_t count =
           *at<std::int32_t>(p.joins, r) != 0 ? 0 : *at<std::int32_t>(p.counts_before, g, r);
@@ -45,7 +46,8 @@ std::int32_t host_block_tables(const void* params, const as_call* call, as_error
       std::copy_n(at<std::int32_t>(p.tables_before, g, r), count, out);
       const std::int32_t n = *at<std::int32_t>(p.num_scheduled_tokens, r);
       if (n > 0) {
-        const std::int32_t total = *at<std::int32_t>(p.num_computed, r) + n;
+        std::int32_t total = *at<std::int32_t>(p.num_computed, r) + n;
+        if (most >= 0 && total > most) total = static_cast<std::int32_t>(most);
         const std::int32_t held = (total + block_size - 1) / block_size;
         if (held > columns) {
           return fail(err, AS_INTERNAL,

@@ -99,7 +99,7 @@ std::vector<int> CacheLayout::sharers(int layer) const {
 std::int64_t CacheLayout::demand(std::int64_t max_len, std::int64_t token_budget) const {
   std::int64_t total = 0;
   for (const CacheGroup& g : groups) {
-    std::int64_t blocks = ceil_div(max_len, g.block_tokens);
+    std::int64_t blocks = blocks_for(g, max_len);
     const std::int64_t cap = admission_cap(g, token_budget, max_len);
     if (cap >= 0) blocks = std::min(blocks, cap);
     total += blocks;
@@ -138,6 +138,15 @@ const CacheSpec* rows_of_role(const CacheLayout& layout, int layer, int role) {
 
 const CacheSpec* token_rows(const CacheLayout& layout, int layer) {
   return rows_of_role(layout, layer, AS_CACHE_K);
+}
+
+const CacheSpec* wide_rows(const CacheLayout& layout, int layer, int role, std::int64_t position) {
+  for (const CacheSpec& spec : layout.specs) {
+    const bool first = spec.retention.kind == GroupKind::kFirst && position >= 0 &&
+                       position < spec.retention.window;
+    if (first && spec.layer == layout.owner(layer) && spec.id.role == role) return &spec;
+  }
+  return nullptr;
 }
 
 bool has_window(const CacheLayout& layout, int layer) {

@@ -77,7 +77,10 @@ int tokens_pooled(const CacheLayout& layout, int tokens_per_row);
 // The cache of a layer that has a row for every token, which attention reads: latent rows, or keys;
 // nullptr = there is none.
 const CacheSpec* token_rows(const CacheLayout& layout, int layer);
-// Whether they leave it, as those outside of a window do.
+// The cache of a layer that has the row of this position in 16 bits too, as one of first tokens;
+// role: AS_CACHE_K or AS_CACHE_V. nullptr = none.
+const CacheSpec* wide_rows(const CacheLayout& layout, int layer, int role, std::int64_t position);
+// Whether rows for every token leave the layer, as those outside of a window do.
 bool has_window(const CacheLayout& layout, int layer);
 // The one whose rows are what attention weighs: latent rows, or values.
 const CacheSpec* value_rows(const CacheLayout& layout, int layer);

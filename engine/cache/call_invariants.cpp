@@ -45,7 +45,8 @@ Moves moves_of(const KvTransition& t) {
     const bool adopts = a.hit != nullptr && a.hit->any() && before.empty();
     const std::int64_t hit = adopts ? a.hit->groups[g].size() : to_count(before.size());
     const std::int64_t block = t.kv.options().groups[g].block_tokens;
-    const std::int64_t outside = a.external > 0 ? (total(t) + block - 1) / block : 0;
+    const std::int64_t rows = t.kv.options().groups[g].with_rows(total(t));
+    const std::int64_t outside = a.external > 0 ? (rows + block - 1) / block : 0;
     for (std::int64_t i = to_count(before.size()); i < to_count(after.size()); ++i) {
       const std::int32_t b = after[static_cast<std::size_t>(i)];
       if (b == kNullBlock) continue;
@@ -130,7 +131,8 @@ Finding check_length(const KvTransition& t) {
     const std::int64_t block = t.kv.options().groups[g].block_tokens;
     const std::int64_t before = to_count(t.before.tables[place(t, g)].size());
     const std::int64_t after = to_count(t.after.tables[place(t, g)].size());
-    const std::int64_t wanted = std::max(before, (upto + block - 1) / block);
+    const std::int64_t rows = t.kv.options().groups[g].with_rows(upto);
+    const std::int64_t wanted = std::max(before, (rows + block - 1) / block);
     if (after != wanted) {
       return violation("I6 length", "request {} has {} entries in group {} for {} tokens, not {}",
                        t.call.request->id, after, g, upto, wanted);
@@ -157,6 +159,7 @@ Finding check_commits(const KvTransition& t) {
       limit = known - known % o.alignment;
       if (draft && limit > 0) limit = std::min(known, limit + block);
     }
+    limit = o.groups[g].with_rows(limit);
     const std::int64_t before = t.before.cached[place(t, g)];
     const std::int64_t after = t.after.cached[place(t, g)];
     if (after < before) {
@@ -193,7 +196,7 @@ Finding check_hit(const KvTransition& t) {
   for (std::size_t g = 0; g < o.groups.size(); ++g) {
     const GroupSpec& spec = o.groups[g];
     const GroupHit& h = hit.groups[g];
-    if (h.size() * spec.block_tokens != hit.tokens) {
+    if (h.size() * spec.block_tokens != spec.with_rows(hit.tokens)) {
       return violation(name, "group {} has {} entries for a hit of {} tokens", g, h.size(),
                        hit.tokens);
     }

@@ -10,6 +10,8 @@ const char* group_kind_name(GroupKind kind) {
       return "swa";
     case GroupKind::kChunked:
       return "chunked";
+    case GroupKind::kFirst:
+      return "first";
   }
   return "?";
 }

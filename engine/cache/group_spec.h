@@ -6,23 +6,35 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/params/step_params.h"
+
 namespace attnscope {
 
 enum class GroupKind {
   kFull,     // a token sees all before it
   kSliding,  // a token sees `window` tokens, itself included
   kChunked,  // a token sees its own chunk of `window` tokens up to itself
+  kFirst,    // there are rows of a request's first `window` tokens alone, seen by all behind them
 };
-const char* group_kind_name(GroupKind kind);  // "full", "swa", "chunked"
+const char* group_kind_name(GroupKind kind);  // "full", "swa", "chunked", "first"
 
 struct GroupSpec {
   GroupKind kind = GroupKind::kFull;
   std::int32_t block_tokens = 16;
-  std::int32_t window = 0;  // or chunk; 0 for full
+  std::int32_t window = 0;  // or chunk, or first tokens; 0 for full
   bool flagged = false;     // holds a draft model's layer: its hits lose their last block
 
-  // What ops are told of it: the window, 0 for full, or the chunk, negative.
-  std::int32_t reach() const { return kind == GroupKind::kChunked ? -window : window; }
+  // What ops are told of it: the window, 0 for full, the chunk, negative, or as_reach_of_first().
+  std::int32_t reach() const {
+    if (kind == GroupKind::kFirst) return as_reach_of_first(window);
+    return kind == GroupKind::kChunked ? -window : window;
+  }
+  // How many of a request's first tokens have rows.
+  std::int64_t with_rows(std::int64_t tokens) const {
+    return kind == GroupKind::kFirst ? std::min<std::int64_t>(tokens, window) : tokens;
+  }
+  // Whether rows are given back before their request ends.
+  bool forgets() const { return kind == GroupKind::kSliding || kind == GroupKind::kChunked; }
   // The first token that one at this position sees.
   std::int64_t first_seen(std::int64_t position) const;
   // Whether a lookup treats both alike; the flag is the lookup's business.
@@ -39,6 +51,14 @@ inline std::int64_t blocks_ceil(std::int64_t tokens, std::int64_t block_tokens) 
   return blocks_floor(tokens + block_tokens - 1, block_tokens);
 }
 
+// Blocks of a group that hold the rows of so many tokens, and those that these fill.
+inline std::int64_t blocks_for(const GroupSpec& spec, std::int64_t tokens) {
+  return blocks_ceil(spec.with_rows(tokens), spec.block_tokens);
+}
+inline std::int64_t full_blocks(const GroupSpec& spec, std::int64_t tokens) {
+  return blocks_floor(spec.with_rows(tokens), spec.block_tokens);
+}
+
 // Leading tokens that the token after `computed` ones does not see.
 inline std::int64_t skipped_tokens(const GroupSpec& spec, std::int64_t computed) {
   switch (spec.kind) {
@@ -47,6 +67,7 @@ inline std::int64_t skipped_tokens(const GroupSpec& spec, std::int64_t computed)
     case GroupKind::kChunked:
       return blocks_floor(computed, spec.window) * spec.window;
     case GroupKind::kFull:
+    case GroupKind::kFirst:
       break;
   }
   return 0;
@@ -70,6 +91,8 @@ inline std::int64_t admission_cap(const GroupSpec& spec, std::int64_t batch,
       return blocks_ceil(std::min(spec.window - 1 + batch, max_model_len), spec.block_tokens) + 1;
     case GroupKind::kChunked:
       return blocks_ceil(std::min(spec.window + batch, max_model_len), spec.block_tokens);
+    case GroupKind::kFirst:
+      return blocks_for(spec, max_model_len);
     case GroupKind::kFull:
       break;
   }

@@ -35,7 +35,7 @@ bool worth_keeping(const KvOptions& o, std::size_t group, bool draft, std::int64
 }  // namespace
 
 std::int64_t first_seen(const GroupSpec& spec, std::int64_t computed) {
-  if (spec.kind == GroupKind::kFull) return 0;
+  if (!spec.forgets()) return 0;
   if (spec.kind == GroupKind::kChunked) return computed - computed % spec.window;
   return std::max<std::int64_t>(computed - (spec.window - 1), 0);
 }
@@ -225,8 +225,8 @@ Finding check_cap(const KvFacts& f) {
     const std::int64_t before = spec.kind == GroupKind::kSliding ? spec.window - 1 : spec.window;
     const std::int64_t tokens = std::min(before + o.cap_tokens + f.lookahead, o.max_model_len);
     const bool inside = spec.kind == GroupKind::kSliding || spec.window % spec.block_tokens != 0;
-    const std::int64_t cap =
-        (tokens + spec.block_tokens - 1) / spec.block_tokens + (inside ? 1 : 0);
+    std::int64_t cap = (tokens + spec.block_tokens - 1) / spec.block_tokens + (inside ? 1 : 0);
+    if (spec.kind == GroupKind::kFirst) cap = spec.window / spec.block_tokens;
     for (std::size_t slot = 0; slot < slots(f); ++slot) {
       const auto& t = table(f, slot, g);
       const std::int64_t real = to_count(t.size()) - std::count(t.begin(), t.end(), kNullBlock);

@@ -106,7 +106,7 @@ std::int64_t KvManager::group_need(const KvRequest& request, std::size_t group, 
                                    std::int64_t total, const PrefixHit* hit, bool capped) const {
   const GroupSpec& spec = options_.groups[group];
   const GroupTable& table = this->table(request.slot, group);
-  std::int64_t required = blocks_ceil(tokens, spec.block_tokens);
+  std::int64_t required = blocks_for(spec, tokens);
   if (capped && caps_[group] >= 0) required = std::min(required, caps_[group]);
   if (table.cached >= 0) return std::max<std::int64_t>(required - table.size(), 0);
   const std::int64_t skipped = blocks_floor(skipped_tokens(spec, total), spec.block_tokens);
@@ -182,7 +182,7 @@ void KvManager::drop_windows(std::int32_t slot, std::int64_t total) {
   pool_.context.reason = CacheReason::kWindow;
   for (std::size_t g = 0; g < groups_; ++g) {
     const GroupSpec& spec = options_.groups[g];
-    if (spec.kind == GroupKind::kFull) continue;
+    if (!spec.forgets()) continue;
     GroupTable& table = at(slot, g);
     const std::int64_t skipped = skipped_tokens(spec, total);
     const std::int64_t end = std::min(blocks_floor(skipped, spec.block_tokens), table.size());
@@ -226,7 +226,7 @@ void KvManager::take_external(std::int32_t slot, std::size_t group, std::int64_t
   const GroupSpec& spec = options_.groups[group];
   if (std::min(external, total - skipped_tokens(spec, total)) <= 0) return;
   GroupTable& table = at(slot, group);
-  const std::int64_t n = blocks_ceil(total, spec.block_tokens) - table.size();
+  const std::int64_t n = blocks_for(spec, total) - table.size();
   if (n <= 0) return;
   pool_.context.group = static_cast<std::int32_t>(group);
   pool_.context.reason = CacheReason::kExternal;
@@ -246,7 +246,7 @@ void KvManager::grow(std::int32_t slot, std::int64_t upto) {
   pool_.context.reason = CacheReason::kGrow;
   for (std::size_t g = 0; g < groups_; ++g) {
     GroupTable& table = at(slot, g);
-    const std::int64_t n = blocks_ceil(upto, options_.groups[g].block_tokens) - table.size();
+    const std::int64_t n = blocks_for(options_.groups[g], upto) - table.size();
     if (n <= 0) continue;
     pool_.context.group = static_cast<std::int32_t>(g);
     pool_.get(n, table.blocks);
@@ -324,8 +324,11 @@ void KvManager::update_quiet(const KvRequest& request, std::int64_t known) {
     const GroupSpec& spec = options_.groups[g];
     const GroupTable& table = this->table(request.slot, g);
     const std::int64_t block = spec.block_tokens;
-    quiet.room = std::min(quiet.room, table.size() * block);
-    if (table.real() > 0 && spec.kind != GroupKind::kFull) {
+    // With all rows that it will ever have a group asks for nothing more.
+    const std::int64_t room = table.size() * block;
+    const bool whole = spec.kind == GroupKind::kFirst && room >= spec.window;
+    quiet.room = std::min(quiet.room, whole ? kNever : room);
+    if (table.real() > 0 && spec.forgets()) {
       const std::int64_t end = (table.first_real + 1) * block;  // of the oldest real block
       const std::int64_t drop = spec.kind == GroupKind::kSliding
                                     ? end + spec.window - 1
@@ -435,7 +438,7 @@ void KvManager::store_event(const KvRequest& request, std::size_t group, std::in
   event.block_tokens = block;
   event.adapter = request.extras.adapter;
   event.group = static_cast<std::int32_t>(group);
-  event.spec_kind = spec.kind == GroupKind::kFull      ? "full_attention"
+  event.spec_kind = !spec.forgets()                    ? "full_attention"
                     : spec.kind == GroupKind::kSliding ? "sliding_window"
                                                        : "chunked_local_attention";
   event.window = spec.window;

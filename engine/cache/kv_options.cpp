@@ -24,11 +24,19 @@ Result<void> check_group(const GroupSpec& g, std::size_t i) {
     return out_of_range(name + ".block_size", g.block_tokens, 1, kMostTokens);
   }
   if (g.kind != GroupKind::kFull && (g.window < 1 || g.window > kMostTokens)) {
-    return out_of_range(name + (g.kind == GroupKind::kSliding ? ".window" : ".chunk"), g.window, 1,
-                        kMostTokens);
+    const char* const number = g.kind == GroupKind::kSliding   ? ".window"
+                               : g.kind == GroupKind::kChunked ? ".chunk"
+                                                               : ".first";
+    return out_of_range(name + number, g.window, 1, kMostTokens);
   }
-  if (g.kind == GroupKind::kChunked && g.flagged) {
-    return bad_input(name + " is chunked and flagged", "a draft model's group is full or sliding");
+  if ((g.kind == GroupKind::kChunked || g.kind == GroupKind::kFirst) && g.flagged) {
+    return bad_input(fmt::format("{} is {} and flagged", name, group_kind_name(g.kind)),
+                     "a draft model's group is full or sliding");
+  }
+  if (g.kind == GroupKind::kFirst && g.window % g.block_tokens != 0) {
+    return bad_input(fmt::format("{}.first {} is no multiple of its block_size {}", name, g.window,
+                                 g.block_tokens),
+                     "the first tokens fill whole blocks");
   }
   return {};
 }
@@ -75,6 +83,12 @@ Result<KvOptions> check_options(KvOptions o) {
   if ((o.groups.empty() && o.caching) || o.groups.size() > kMostGroups) {
     return out_of_range("the number of groups", static_cast<std::int64_t>(o.groups.size()), 1,
                         kMostGroups);
+  }
+  if (!o.groups.empty() && std::ranges::all_of(o.groups, [](const GroupSpec& g) {
+        return g.kind == GroupKind::kFirst;
+      })) {
+    return bad_input("all groups have rows of first tokens alone",
+                     "add the group that has all tokens");
   }
   std::int64_t multiple = 1;
   std::int64_t divisor = 0;

@@ -84,6 +84,15 @@ void find_sliding(Probe& probe, const GroupSpec& spec, std::int64_t max_tokens, 
   }
 }
 
+// Entries of the first tokens, and how far a hit may go by them: as far as it likes where all are
+// there.
+void find_first(Probe& probe, const GroupSpec& spec, std::int64_t max_tokens,
+                std::int64_t alignment, std::span<GroupHit> out) {
+  const std::int64_t n = std::min(full_blocks(spec, max_tokens), probe.entries());
+  for (std::int64_t i = 0; i < n && probe.hit(i); ++i) probe.append_to(out);
+  if (out[0].size() * spec.block_tokens < spec.window) align(out, spec.block_tokens, alignment);
+}
+
 void find_chunked(Probe& probe, const GroupSpec& spec, std::int64_t max_tokens,
                   std::span<GroupHit> out) {
   const std::int64_t block = spec.block_tokens;
@@ -141,7 +150,17 @@ void find_hit(const GroupSearch& search, const LookupBatch& batch, std::int64_t 
     case GroupKind::kChunked:
       find_chunked(probe, batch.spec, max_tokens, out);
       break;
+    case GroupKind::kFirst:
+      find_first(probe, batch.spec, max_tokens, alignment, out);
+      break;
   }
+}
+
+std::int64_t reach_of_hit(const GroupSpec& spec, const GroupHit& hit, std::int64_t max_tokens,
+                          std::int64_t alignment) {
+  const std::int64_t tokens = hit.size() * spec.block_tokens;
+  const bool all = spec.kind == GroupKind::kFirst && tokens == spec.window;
+  return all ? max_tokens / alignment * alignment : tokens;
 }
 
 PrefixLookup::PrefixLookup(std::span<const GroupSpec> groups, std::int64_t alignment,
@@ -192,7 +211,7 @@ void PrefixLookup::find_joint(const GroupSearch& search, std::int64_t max_hit, P
       const bool draft = batch.draft && !verified[b];
       const std::int64_t most = draft ? std::min(current + block, max_hit) : current;
       find_hit(search, batch, most, draft, alignment_, found);
-      const std::int64_t length = found[0].size() * block;
+      const std::int64_t length = reach_of_hit(batch.spec, found[0], most, alignment_);
       if (draft) {
         verified[b] = true;
       } else if (length < current) {
@@ -214,7 +233,7 @@ void PrefixLookup::find_joint(const GroupSearch& search, std::int64_t max_hit, P
     for (std::size_t i = 0; i < batch.groups.size(); ++i) {
       GroupHit& to = out.groups[static_cast<std::size_t>(batch.groups[i])];
       std::swap(to, found_[b][i]);
-      if (batch.spec.kind == GroupKind::kFull) to.cut(hit / batch.spec.block_tokens);
+      if (!batch.spec.forgets()) to.cut(hit / batch.spec.block_tokens);
     }
   }
   out.tokens = hit;

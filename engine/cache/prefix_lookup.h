@@ -52,6 +52,11 @@ struct GroupSearch {
 void find_hit(const GroupSearch& search, const LookupBatch& batch, std::int64_t max_tokens,
               bool draft, std::int64_t alignment, std::span<GroupHit> out);
 
+// Tokens of a search's hit in one group. With all rows that a group of first tokens has it goes as
+// far as was asked.
+std::int64_t reach_of_hit(const GroupSpec& spec, const GroupHit& hit, std::int64_t max_tokens,
+                          std::int64_t alignment);
+
 // Joint lookup of prefixes of at most `max_hit` tokens. Keeps its buffers between calls.
 class PrefixLookup {
  public:

@@ -247,6 +247,7 @@ void fields(V& v, DenseAttention& d) {
   v.later("mask", d.mask);
   v.later("score", d.score);
   v.later("cache_record", d.cache_record);
+  v.later("first_tokens_16bit", d.first_tokens_16bit);
 }
 
 template <class V>

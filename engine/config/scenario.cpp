@@ -126,6 +126,7 @@ void read_model(JsonObject& root, Scenario& scenario) {
   const std::string mask = model.text("mask", ""), score = model.text("score", "");
   const std::string cache_dtype = model.text("cache_dtype", "");
   const std::string cache_layout = model.text("cache_layout", "");
+  const std::int64_t first_tokens = model.integer("first_tokens_16bit", 0, 1 << 24, 0);
   const bool drafts = model.integer("mtp", 0, 1, 0) != 0;
   const std::int64_t index_topk = model.integer("index_topk", 1, 1 << 20, 0);
   model.finish();
@@ -174,6 +175,11 @@ void read_model(JsonObject& root, Scenario& scenario) {
   if (!cache_layout.empty()) {
     if (const Result<void> set = set_cache_layout(*config, cache_layout); !set) {
       return model.fail("cache_layout", set.error().message, set.error().hint);
+    }
+  }
+  if (model.has("first_tokens_16bit")) {
+    if (const Result<void> set = set_first_tokens(*config, first_tokens); !set) {
+      return model.fail("first_tokens_16bit", set.error().message, set.error().hint);
     }
   }
   if (!mask.empty() || !score.empty()) {
@@ -546,6 +552,9 @@ Result<std::string> with_choice(const std::string& text, const std::string& path
   for (const auto& [key, own] :
        {std::pair{"cache_dtype", &choice.cache_dtype}, {"cache_layout", &choice.cache_layout}}) {
     if (*own && (*parsed)["model"].is_object()) (*parsed)["model"][key] = **own;
+  }
+  if (choice.first_tokens && (*parsed)["model"].is_object()) {
+    (*parsed)["model"]["first_tokens_16bit"] = *choice.first_tokens;
   }
   if (!choice.attend.empty()) {
     if (!parsed->contains("ess") || !(*parsed)["ess"].is_object()) {

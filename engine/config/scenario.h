@@ -19,6 +19,8 @@
 //                                     // hold, by the name of a row format
 //               "cache_layout": "NHD",  // optional, likewise: "HND" = the rows of a head lie
 //                                     // together in a page
+//               "first_tokens_16bit": 32,  // optional, of rows of codes: so many first tokens of
+//                                     // a request have rows of 16 bits, which attention reads
 //               "index_topk": 64,     // optional: entries that a layer selects; the model's
 //               "mtp": 0},            // optional: 1 = the model's draft layer runs, and decode
 //                                     // steps verify what it drafts
@@ -158,12 +160,13 @@ struct ModelChoice {
   std::vector<int> layers;                  // empty = its own, or those of another model
   std::optional<std::string> cache_dtype;   // of rows of K and V; none = its own
   std::optional<std::string> cache_layout;  // of pages of K and V; none = its own
+  std::optional<int> first_tokens;          // with rows of 16 bits; none = its own
   std::string hidden_states;                // empty = its own
   std::string attend;                       // of "ess"; empty = its own
   int ranks = 0;                            // 0 = its own
   int rank = -1;                            // -1 = its own
   bool any() const {
-    return !model.empty() || !layers.empty() || cache_dtype || cache_layout ||
+    return !model.empty() || !layers.empty() || cache_dtype || cache_layout || first_tokens ||
            !hidden_states.empty() || !attend.empty() || ranks > 0 || rank >= 0;
   }
 };

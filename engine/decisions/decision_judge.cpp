@@ -15,6 +15,8 @@ plain::Group::Kind plain_kind(GroupKind kind) {
       return plain::Group::Kind::kSliding;
     case GroupKind::kChunked:
       return plain::Group::Kind::kChunked;
+    case GroupKind::kFirst:
+      return plain::Group::Kind::kFirst;
     case GroupKind::kFull:
       break;
   }

@@ -12,6 +12,12 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; 
 std::int64_t count(const Blocks& blocks) { return static_cast<std::int64_t>(blocks.size()); }
 std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+// Of so many tokens of a request: those that have rows in the group, from the first one on.
+std::int64_t rows(const Group& group, std::int64_t tokens) {
+  if (group.kind != Group::Kind::kFirst || tokens < group.window) return tokens;
+  return group.window;
+}
+
 }  // namespace
 
 Cache::Cache(const Rules& rules)
@@ -64,6 +70,7 @@ std::int64_t Cache::skipped(const Group& group, std::int64_t computed) const {
       return std::max<std::int64_t>(0, computed - group.window + 1);
     case Group::Kind::kChunked:
       return computed / group.window * group.window;
+    case Group::Kind::kFirst:
     case Group::Kind::kFull:
       break;
   }
@@ -78,6 +85,7 @@ std::optional<std::int64_t> Cache::cap(const Group& group) const {
       return ceil_div(std::min(group.window - 1 + chunk, rules_.max_len), group.block) + 1;
     case Group::Kind::kChunked:
       return ceil_div(std::min(group.window + chunk, rules_.max_len), group.block);
+    case Group::Kind::kFirst:
     case Group::Kind::kFull:
       break;
   }
@@ -152,6 +160,15 @@ Cache::Found Cache::find(const Batch& batch, const Request& r, std::int64_t most
       give_up_last();
       break;
     }
+    case Group::Kind::kFirst:
+      while (length() < rows(batch.kind, most) / block) {
+        const Blocks hit = entry(batch, r, length());
+        if (hit.empty()) break;
+        resize(length() + 1);
+        set(length() - 1, hit);
+      }
+      if (length() * block < batch.kind.window) cut_to_alignment();
+      break;
     case Group::Kind::kChunked: {
       const std::int64_t start = most / batch.kind.window * batch.kind.window / block;
       resize(start);
@@ -193,7 +210,11 @@ Hit Cache::lookup(const Request& r) const {
       const bool drop = batch.flagged && !verified[b];
       got[b] =
           find(batch, r, drop ? std::min(current + block, most) : current, drop, rules_.alignment);
-      const std::int64_t length = count((*got[b])[0]) * block;
+      std::int64_t length = count((*got[b])[0]) * block;
+      // Whoever has all first tokens has what it needs of any longer prefix.
+      if (batch.kind.kind == Group::Kind::kFirst && length == batch.kind.window) {
+        length = current / rules_.alignment * rules_.alignment;
+      }
       if (drop) {
         verified[b] = true;
       } else if (length < current) {
@@ -211,7 +232,9 @@ Hit Cache::lookup(const Request& r) const {
       Blocks& blocks = out.blocks[batches_[b].groups[k]];
       blocks = (*got[b])[k];
       const std::int64_t entries = hit / batches_[b].kind.block;
-      if (batches_[b].kind.kind == Group::Kind::kFull && count(blocks) > entries) {
+      const Group::Kind kind = batches_[b].kind.kind;
+      const bool from_first = kind == Group::Kind::kFull || kind == Group::Kind::kFirst;
+      if (from_first && count(blocks) > entries) {
         blocks.resize(index(entries));
       }
     }
@@ -230,7 +253,7 @@ std::int64_t Cache::need(const Request& r, std::int64_t tokens, std::int64_t tot
   for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
     const Group& group = rules_.groups[g];
     const std::int64_t held = known == tables_.end() ? 0 : count(known->second[g].blocks);
-    std::int64_t wanted = ceil_div(tokens, group.block);
+    std::int64_t wanted = ceil_div(rows(group, tokens), group.block);
     if (const auto most = cap(group); capped && most) wanted = std::min(wanted, *most);
     if (known != tables_.end() && known->second[g].cached) {
       sum += std::max<std::int64_t>(wanted - held, 0);
@@ -290,7 +313,7 @@ bool Cache::allocate(const Request& r, std::int64_t tokens, const Hit* hit, std:
     }
   }
   for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
-    const std::int64_t wanted = ceil_div(upto, rules_.groups[g].block);
+    const std::int64_t wanted = ceil_div(rows(rules_.groups[g], upto), rules_.groups[g].block);
     take_new(r.id, wanted - count(tables[g].blocks), tables[g].blocks);
   }
   if (rules_.caching) commit(r, std::min(total + tokens, r.known()));
@@ -323,7 +346,7 @@ void Cache::commit(const Request& r, std::int64_t tokens) {
     Table& table = tables_.at(r.id)[g];
     std::int64_t limit = aligned;
     if (!alone && keeps_more_[g] && aligned > 0) limit = std::min(tokens, aligned + group.block);
-    const std::int64_t full = limit / group.block;
+    const std::int64_t full = rows(group, limit) / group.block;
     const std::int64_t before = table.cached.value_or(0);
     for (std::int64_t i = before; i < full; ++i) {
       const std::int32_t block = table.blocks[index(i)];

@@ -17,6 +17,7 @@ struct Group {
     kFull,     // a token sees all before it
     kSliding,  // a token sees `window` tokens, itself included
     kChunked,  // a token sees its own chunk of `window` tokens up to itself
+    kFirst,    // there are rows of the first `window` tokens of a request alone
   };
   Kind kind = Kind::kFull;
   std::int64_t block = 16;  // tokens

@@ -17,6 +17,8 @@ const char* against(const ModelConfig& model) {
   const DenseAttention& dense = model.dense;
   if (dense.encoder) return "layers without caches";
   if (!dense.sides.empty()) return "an encoder beside its decoder";
+  if (dense.first_tokens_16bit > 0)
+    return "first tokens with rows of 16 bits in a group of their own";
   if (!dense.mask.empty()) return "a mask, which may ask for positions";
   if (!dense.score.empty()) return "a score function, which may ask for positions";
   if (dense.alibi_bias_max > 0) return "ALiBi, whose slopes ask for distances";

@@ -230,6 +230,18 @@ Result<void> set_cache_layout(ModelConfig& config, const std::string& name) {
   return {};
 }
 
+Result<void> set_first_tokens(ModelConfig& config, std::int64_t tokens) {
+  if (config.family != "dense") {
+    return bad_input(fmt::format("rows of {} have a format of their own", config.name),
+                     "choose a model of dense attention, such as tiny-llama-fp8");
+  }
+  ModelConfig changed = config;
+  changed.dense.first_tokens_16bit = static_cast<int>(tokens);
+  if (auto ok = validate(changed); !ok) return ok;
+  config = std::move(changed);
+  return {};
+}
+
 std::string switches_of_model(const ModelConfig& config) {
   const auto own = family_of(config).switches;
   return own.empty() ? "none" : switch_list(own);

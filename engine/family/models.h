@@ -41,6 +41,8 @@ Result<void> set_profile(ModelConfig& config, std::string_view text);
 Result<void> set_cache_dtype(ModelConfig& config, const std::string& name);
 // How pages of K and V lie in memory, "NHD" or "HND". Errors as there.
 Result<void> set_cache_layout(ModelConfig& config, const std::string& name);
+// How many first tokens of a request have rows of 16 bits beside those of codes; 0 = none.
+Result<void> set_first_tokens(ModelConfig& config, std::int64_t tokens);
 // "hadamard (off, on), ..": the switches that the model has; "none".
 std::string switches_of_model(const ModelConfig& config);
 

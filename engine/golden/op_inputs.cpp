@@ -258,7 +258,7 @@ OpTrace OpInputs::trace(const std::string& lane) const {
       TapCopy copy = described_copy(tap);
       copy.value = tensor;
       trace.taps.push_back(std::move(copy));
-    } else if (tap.direction == AS_TAP_OUT) {
+    } else if (tap.direction == AS_TAP_OUT && params.has_cache(tap)) {
       trace.rows.push_back(written_rows(params, tap, owners().tokens));
     }
   }

@@ -98,6 +98,9 @@ struct DenseAttention {
   // What rows of K and V hold (as_record), of heads: bf16, f16, or codes of FP8 or int8. With
   // AS_RECORD_HND the rows of a head lie together in a page (HND), without it the heads of a row.
   std::int32_t cache_record = AS_RECORD_BF16;
+  // Where these are codes: so many first tokens of a request have bf16 rows too, in layers that see
+  // all tokens, and attention reads those (paged_params.h). 0 = none.
+  int first_tokens_16bit = 0;
 };
 
 // Which tokens a layer is for: those of the decoder that see each other; those of the source, which

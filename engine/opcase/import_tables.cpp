@@ -24,7 +24,8 @@ class Tables {
     }
     for (const as_cache_access& access : RowAccess::of(op.place.op)) {
       const CacheSpec* spec = layout.find(op.index, {access.role, access.nth});
-      if (spec == nullptr) continue;
+      // Rows of first tokens are beside others, whose table says which tokens there are.
+      if (spec == nullptr || spec->retention.kind == GroupKind::kFirst) continue;
       if (RowAccess::by_table(access)) {
         table(kept, spec);
       } else if (access.by == AS_BY_SLOTS) {

@@ -29,12 +29,14 @@ void ReferenceCall::make_listed(std::int32_t op, std::size_t offset, as_cache& c
                                 as_tensor& slots) {
   const std::int32_t heads = cache.data.reserved;
   const as_tensor rows = gather_rows(cache, slots, gathered_);
-  slots_ = rows_by_token(params_.data(), *RowAccess::find(op, static_cast<std::uint32_t>(offset)));
+  const as_cache_access& access = *RowAccess::find(op, static_cast<std::uint32_t>(offset));
+  std::vector<std::int64_t>& own = slots_[access.rows];
+  own = rows_by_token(params_.data(), access);
   cache.addressing = AS_LOGICAL;
   cache.rows_per_block = 0;
   cache.data = rows;
   cache.data.reserved = heads;
-  slots = make_tensor(slots_.data(), {slots.shape[0]});
+  slots = make_tensor(own.data(), {slots.shape[0]});
 }
 
 Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
@@ -67,12 +69,13 @@ Result<void> ReferenceCall::make(const CaseCall& call, bool row_given) {
     if (reads_tap(tap, params_.data())) continue;
     if (tap.kind == AS_TAP_CACHE) {
       as_cache& cache = cache_at(params_.data(), tap.offset);
+      if (cache.record == AS_RECORD_NONE) continue;
       as_tensor& slots = tensor_at(params_.data(), tap.mask_offset);
-      if (slots_.empty()) {
-        slots_ = rows_by_token(params_.data(), *RowAccess::find(op.id, tap.offset));
-      }
+      const bool fresh = !slots_.contains(tap.mask_offset);
+      std::vector<std::int64_t>& own = slots_[tap.mask_offset];
+      if (fresh) own = rows_by_token(params_.data(), *RowAccess::find(op.id, tap.offset));
       const std::int64_t tokens = slots.shape[0];
-      slots = make_tensor(slots_.data(), {tokens});
+      slots = make_tensor(own.data(), {tokens});
       make_logical(cache, tokens, AS_F64, outputs_[i]);
       continue;
     }

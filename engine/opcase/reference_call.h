@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <vector>
 
 #include "engine/opcase/op_case.h"
@@ -25,7 +26,8 @@ class ReferenceCall {
 
   std::vector<std::uint64_t> params_;
   std::array<Scratch, kMostTaps> outputs_;
-  std::vector<std::int64_t> slots_;
+  // By the offset of the tensor that names them.
+  std::map<std::size_t, std::vector<std::int64_t>> slots_;
   RowsAsRead rows_;
   Scratch gathered_;
 };

@@ -9,7 +9,7 @@
 
 namespace attnscope {
 
-inline constexpr std::size_t kMostPluginParams = 2048;  // bytes of a params struct
+inline constexpr std::size_t kMostPluginParams = 4096;  // bytes of a params struct
 
 struct PluginOp {
   as_op_fn run = nullptr;         // nullptr: the library does not have the op

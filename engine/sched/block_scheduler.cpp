@@ -236,7 +236,7 @@ bool BlockScheduler::swap_out(SchedRequest& r) {
   for (std::size_t g = 0; g < tables.size(); ++g) {
     const GroupSpec& spec = options_.kv.groups[g];
     tables[g].nulls = blocks_floor(skipped_tokens(spec, r.computed), spec.block_tokens);
-    ends.push_back(blocks_ceil(r.computed, spec.block_tokens));
+    ends.push_back(blocks_for(spec, r.computed));
     n += ends[g] - tables[g].nulls;
   }
   if (n > host_.num_free()) {

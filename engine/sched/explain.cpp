@@ -12,7 +12,7 @@ std::int64_t missing_entry(const KvManager& kv, const KvRequest& r, std::size_t 
                            std::int64_t tokens) {
   const KvOptions& o = kv.options();
   const GroupSpec& spec = o.groups[group];
-  const std::int64_t end = tokens / spec.block_tokens;
+  const std::int64_t end = full_blocks(spec, tokens);
   const std::int64_t ratio = spec.block_tokens / o.hash_block;
   std::int64_t first = 0;
   if (spec.kind == GroupKind::kSliding) {
@@ -50,7 +50,7 @@ MissReport explain_miss(const KvManager& kv, const KvRequest& request) {
              own);
     GroupMiss miss;
     miss.group = static_cast<std::int32_t>(g);
-    miss.reach = own[0].size() * spec.block_tokens;
+    miss.reach = reach_of_hit(spec, own[0], most, unit);
     miss.missing_entry = missing_entry(kv, request, g, report.longest);
     if (miss.missing_entry >= 0) {
       miss.missing_position = miss.missing_entry * spec.block_tokens;
@@ -110,7 +110,7 @@ AdmissionReport explain_admission(const BlockScheduler& s) {
   for (std::size_t g = 0; g < o.groups.size(); ++g) {
     GroupDemand d;
     d.group = static_cast<std::int32_t>(g);
-    d.required = blocks_ceil(std::min(tokens, o.max_model_len), o.groups[g].block_tokens);
+    d.required = blocks_for(o.groups[g], std::min(tokens, o.max_model_len));
     d.cap = kv.cap(g);
     d.hit = hit.groups[g].size();
     for (const std::int32_t b : hit.groups[g].blocks) d.evictable += pool.refs(b) == 0 ? 1 : 0;

@@ -15,7 +15,8 @@ Finding check_slots(const BlockScheduler& s, const StepPlan& plan) {
   const char* name = "I16 slots";
   const KvManager& kv = s.kv();
   for (std::size_t g = 0; g < kv.num_groups(); ++g) {
-    const std::int64_t block = kv.options().groups[g].block_tokens;
+    const GroupSpec& spec = kv.options().groups[g];
+    const std::int64_t block = spec.block_tokens;
     std::map<std::int32_t, std::int64_t> writer;  // block -> request
     for (const ScheduledTokens& scheduled : plan.scheduled) {
       const SchedRequest& r = s.request(scheduled.slot);
@@ -25,7 +26,7 @@ Finding check_slots(const BlockScheduler& s, const StepPlan& plan) {
         return violation(name, "request {} writes position {} of its hit of {}", r.id, first,
                          r.hit_tokens);
       }
-      for (std::int64_t i = first / block; i <= (r.computed - 1) / block; ++i) {
+      for (std::int64_t i = first / block; i * block < spec.with_rows(r.computed); ++i) {
         if (i >= table.size()) {
           return violation(name, "request {} writes to entry {} of {} in group {}", r.id, i,
                            table.size(), g);
@@ -144,7 +145,7 @@ Finding check_host_blocks(const BlockScheduler& s) {
       const SwappedTable& table = r.swapped[g];
       const std::int64_t end = table.nulls + static_cast<std::int64_t>(table.blocks.size());
       if (table.nulls * spec.block_tokens > first_seen(spec, r.swapped_tokens) ||
-          end * spec.block_tokens < r.swapped_tokens) {
+          end * spec.block_tokens < spec.with_rows(r.swapped_tokens)) {
         return violation(
             name, "request {} in group {}: entries {} to {} are in host memory, of {} tokens", r.id,
             g, table.nulls, end, r.swapped_tokens);
@@ -240,15 +241,15 @@ HeadBefore head_before(const BlockScheduler& s) {
   std::int64_t whole = 0;
   std::int64_t first = 0;
   for (std::size_t g = 0; g < kv.num_groups(); ++g) {
-    const std::int64_t block = kv.options().groups[g].block_tokens;
-    std::int64_t need = (std::min(r.num_tokens(), most) + block - 1) / block;
+    const GroupSpec& spec = kv.options().groups[g];
+    const std::int64_t block = spec.block_tokens;
+    std::int64_t need = (spec.with_rows(std::min(r.num_tokens(), most)) + block - 1) / block;
     if (kv.cap(g) >= 0) need = std::min(need, kv.cap(g));
     whole += need;
     // A hit may start anywhere: at most the chunk and the window before it, cut by blocks.
-    const std::int64_t seen = kv.options().groups[g].kind == GroupKind::kFull
-                                  ? r.num_tokens()
-                                  : kv.options().groups[g].window;
-    first += (std::min(seen + chunk + s.options().lookahead, most) + block - 1) / block + 1;
+    const std::int64_t seen = spec.kind == GroupKind::kFull ? r.num_tokens() : spec.window;
+    const std::int64_t tokens = std::min(seen + chunk + s.options().lookahead, most);
+    first += (spec.with_rows(tokens) + block - 1) / block + 1;
   }
   head.id = r.id;
   head.must_be_admitted = std::max(whole, first) <= usable && s.options().chunked_prefill;

@@ -274,7 +274,7 @@ void Serving::note_shared(std::int32_t row, std::size_t first_event) {
   for (std::size_t g = 0; g < scheduler_.kv().num_groups(); ++g) {
     const GroupTable& table = group_table(slot(id), g);
     const std::int64_t block_tokens = options().kv.groups[g].block_tokens;
-    for (std::int64_t i = table.first_real; i < found / block_tokens; ++i) {
+    for (std::int64_t i = table.first_real; i < full_blocks(options().kv.groups[g], found); ++i) {
       const std::int32_t block = table.blocks[to_size(i)];
       const Content& content = contents_[to_size(block)];
       step_.shared.push_back({id, content.writer, static_cast<std::int32_t>(g),

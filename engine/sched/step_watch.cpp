@@ -29,7 +29,7 @@ void StepWatch::check_request(const ScheduledTokens& scheduled) {
     const GroupSpec& spec = kv.options().groups[g];
     const GroupTable& table = kv.table(scheduled.slot, g);
     const std::int64_t block = spec.block_tokens;
-    if (table.size() * block < r.computed) {
+    if (table.size() * block < spec.with_rows(r.computed)) {
       return fail("I6 length", fmt::format("request {} has {} entries in group {} for {} tokens",
                                            r.id, table.size(), g, r.computed));
     }

@@ -128,8 +128,8 @@ void read_switches(JsonObject& root, const nlohmann::json& parsed, SchedulerOpti
 void read_groups(JsonObject& root, std::vector<GroupSpec>& groups) {
   for (JsonObject& item : root.objects("groups")) {
     GroupSpec g;
-    const std::string kind = item.choice("kind", {"full", "swa", "chunked"}, "");
-    if (!item.has("kind")) item.fail("kind", "is missing", "allowed: full, swa, chunked");
+    const std::string kind = item.choice("kind", {"full", "swa", "chunked", "first"}, "");
+    if (!item.has("kind")) item.fail("kind", "is missing", "allowed: full, swa, chunked, first");
     g.block_tokens = static_cast<std::int32_t>(item.integer("block_size", 1, kMostOfSetting));
     if (kind == "swa") {
       g.kind = GroupKind::kSliding;
@@ -137,6 +137,9 @@ void read_groups(JsonObject& root, std::vector<GroupSpec>& groups) {
     } else if (kind == "chunked") {
       g.kind = GroupKind::kChunked;
       g.window = static_cast<std::int32_t>(item.integer("chunk", 1, kMostOfSetting));
+    } else if (kind == "first") {
+      g.kind = GroupKind::kFirst;
+      g.window = static_cast<std::int32_t>(item.integer("first", 1, kMostOfSetting));
     }
     item.finish();
     groups.push_back(g);

@@ -29,7 +29,7 @@ constexpr std::int64_t kFarOffset = std::int64_t{1} << 31;  // bytes: beyond 32 
 const CacheGroup* windowed(const CacheLayout& layout) {
   for (const CacheGroup& group : layout.groups) {
     const int role = layout.specs[to_size(group.specs.front())].id.role;
-    if (group.window > 0 && (role == AS_CACHE_KV || role == AS_CACHE_K)) return &group;
+    if (group.forgets() && (role == AS_CACHE_KV || role == AS_CACHE_K)) return &group;
   }
   return nullptr;
 }

@@ -41,6 +41,15 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 I64 round_up(I64 n, I64 to) { return (n + to - 1) / to * to; }
 
+// The caches that rows lie in, and the table of both.
+struct KvSide {
+  KvSide(const as_cache& keys, const as_tensor& k_scale, const as_cache& values,
+         const as_tensor& v_scale, const as_tensor& blocks)
+      : k(keys, k_scale), v(values, v_scale), table(blocks) {}
+  KvRows k, v;
+  as_tensor table;
+};
+
 // What is the same for all blocks.
 struct Shape {
   explicit Shape(const Params& p)
@@ -49,12 +58,14 @@ struct Shape {
         stride_v(round_up(size_v, 16)),
         group(p.q.shape[1] / as_cache_heads(&p.k_cache)),
         kv_heads(as_cache_heads(&p.k_cache)),
-        k(p.k_cache, p.k_scale),
-        v(p.v_cache, p.v_scale),
+        wide_tokens(p.wide_tokens),
+        all(p.k_cache, p.k_scale, p.v_cache, p.v_scale, p.table),
+        wide(wide_tokens > 0 ? KvSide(p.k_wide, no_tensor(), p.v_wide, no_tensor(), p.wide_table)
+                             : all),
         paged(p.k_cache.addressing == AS_PAGED),
         bias(p.position_bias, p.bias_distance, p.causal) {}
-  I64 size, size_v, stride_v, group, kv_heads;
-  KvRows k, v;
+  I64 size, size_v, stride_v, group, kv_heads, wide_tokens;
+  KvSide all, wide;  // rows of positions below wide_tokens are those of `wide`
   bool paged;
   PositionBias bias;
 };
@@ -183,9 +194,10 @@ class Worker {
     to = std::min(to, b.end);
     if (from >= to) return;
     load_queries(b, kv_head);
-    for (I64 tile = from / kTile * kTile; tile < to; tile += kTile) {
-      const I64 first = std::max(tile, from), end = std::min(tile + kTile, to);
-      prefetch(b, kv_head, end, std::min(end + kTile, to));
+    for (I64 first = from, end = from; first < to; first = end) {
+      end = std::min(first / kTile * kTile + kTile, rows_alike(first, to));
+      if (end < to) prefetch(b, kv_head, end, std::min(end + kTile, rows_alike(end, to)));
+      side_ = &side(first);
       score(b, kv_head, first, end);
       load_values(b, kv_head, first, end);
       add(b, kv_head, first, end, state);
@@ -218,6 +230,12 @@ class Worker {
   }
 
  private:
+  const KvSide& side(I64 row) const { return row < s_.wide_tokens ? s_.wide : s_.all; }
+  // How far rows from `first` on lie in the same caches.
+  I64 rows_alike(I64 first, I64 to) const {
+    return first < s_.wide_tokens ? std::min(to, s_.wide_tokens) : to;
+  }
+
   void load_queries(const Block& b, I64 kv_head) {
     for (I64 i = 0; i < b.count * b.heads; ++i) {
       const I64 h = kv_head * s_.group + b.heads_first + i % b.heads;
@@ -232,16 +250,17 @@ class Worker {
     I64 block = 0, in_page = 0, run = 1;
   };
   Place place(const KvRows& rows, const Block& b, I64 n) const {
-    if (!s_.paged) return {*at<std::int32_t>(p_.table, b.request) + n, 0, 1};
+    const as_tensor& table = side(n).table;
+    if (!s_.paged) return {*at<std::int32_t>(table, b.request) + n, 0, 1};
     const I64 in_page = n % rows.rows;
-    return {*at<std::int32_t>(p_.table, b.request, n / rows.rows), in_page, rows.rows - in_page};
+    return {*at<std::int32_t>(table, b.request, n / rows.rows), in_page, rows.rows - in_page};
   }
 
   // Asks for rows that the next tile reads: a head's numbers of a row are a short run, far from
   // those of the next row, which no machine guesses.
   void prefetch(const Block& b, I64 kv_head, I64 first, I64 end) const {
-    prefetch(s_.k, s_.size, b, kv_head, first, end);
-    prefetch(s_.v, s_.size_v, b, kv_head, first, end);
+    prefetch(side(first).k, s_.size, b, kv_head, first, end);
+    prefetch(side(first).v, s_.size_v, b, kv_head, first, end);
   }
   void prefetch(const KvRows& rows, I64 size, const Block& b, I64 kv_head, I64 first,
                 I64 end) const {
@@ -289,28 +308,28 @@ class Worker {
   void score(const Block& b, I64 kv_head, I64 first, I64 end) {
     const I64 queries = b.count * b.heads, size = s_.size;
     if (queries >= kManyQueries) return score_many(b, kv_head, first, end);
-    if (s_.k.coded) {
-      return of_codes(s_.k).dot(queries_.data(), size, queries,
-                                code_rows(s_.k, b, kv_head, first, end), end - first, size,
-                                scores_.data(), kTile);
+    if (side_->k.coded) {
+      return of_codes(side_->k).dot(queries_.data(), size, queries,
+                                    code_rows(side_->k, b, kv_head, first, end), end - first, size,
+                                    scores_.data(), kTile);
     }
     I64 copied = 0;  // rows at the end of the tile's keys so far
-    const bool bf16 = s_.k.bf16();
+    const bool bf16 = side_->k.bf16();
     for (I64 n = first, run = 0; n < end; n += run) {
-      const Place at_row = place(s_.k, b, n);
+      const Place at_row = place(side_->k, b, n);
       run = std::min(at_row.run, end - n);
-      const Bits* keys = bf16 ? s_.k.pages.at(at_row.block, at_row.in_page, kv_head) : nullptr;
+      const Bits* keys = bf16 ? side_->k.pages.at(at_row.block, at_row.in_page, kv_head) : nullptr;
       if (bf16 && run >= std::min(kDirectRun, end - first)) {
-        simd_.gemm_bf16(query_bits_.data(), size, queries, keys, s_.k.pages.row, run, size,
+        simd_.gemm_bf16(query_bits_.data(), size, queries, keys, side_->k.pages.row, run, size,
                         scores_.data() + n - first, kTile);
         continue;
       }
       for (I64 i = 0; i < run; ++i) {
         if (bf16) {
-          std::copy_n(keys + i * s_.k.pages.row, size, key_bits_.data() + (copied + i) * size);
+          std::copy_n(keys + i * side_->k.pages.row, size, key_bits_.data() + (copied + i) * size);
         } else {
-          s_.k.read(simd_, at_row.block, at_row.in_page + i, kv_head, size,
-                    keys_.data() + (copied + i) * size);
+          side_->k.read(simd_, at_row.block, at_row.in_page + i, kv_head, size,
+                        keys_.data() + (copied + i) * size);
         }
       }
       copied += run;
@@ -331,11 +350,11 @@ class Worker {
   void score_many(const Block& b, I64 kv_head, I64 first, I64 end) {
     const I64 queries = b.count * b.heads, size = s_.size, rows = end - first;
     for (I64 n = first, run = 0; n < end; n += run) {
-      const Place at_row = place(s_.k, b, n);
+      const Place at_row = place(side_->k, b, n);
       run = std::min(at_row.run, end - n);
       for (I64 i = 0; i < run; ++i) {
-        s_.k.read(simd_, at_row.block, at_row.in_page + i, kv_head, size,
-                  keys_.data() + (n - first + i) * size);
+        side_->k.read(simd_, at_row.block, at_row.in_page + i, kv_head, size,
+                      keys_.data() + (n - first + i) * size);
       }
     }
     constexpr I64 kLanes = 16;
@@ -353,22 +372,22 @@ class Worker {
   std::size_t at_key(I64 row, I64 d) const { return static_cast<std::size_t>(row * s_.size + d); }
 
   bool next_is_copied(const Block& b, I64 n, I64 end, I64 all) const {
-    if (!s_.k.bf16()) return true;
-    return std::min(place(s_.k, b, n).run, end - n) < std::min(kDirectRun, all);
+    if (!side_->k.bf16()) return true;
+    return std::min(place(side_->k, b, n).run, end - n) < std::min(kDirectRun, all);
   }
 
   void load_values(const Block& b, I64 kv_head, I64 first, I64 end) {
-    codes_as_they_are_ = s_.v.coded && b.count * b.heads < kManyQueries;
+    codes_as_they_are_ = side_->v.coded && b.count * b.heads < kManyQueries;
     if (codes_as_they_are_) {
-      code_rows(s_.v, b, kv_head, first, end);
+      code_rows(side_->v, b, kv_head, first, end);
       return;
     }
     for (I64 n = first, run = 0; n < end; n += run) {
-      const Place at_row = place(s_.v, b, n);
+      const Place at_row = place(side_->v, b, n);
       run = std::min(at_row.run, end - n);
       for (I64 i = 0; i < run; ++i) {
-        s_.v.read(simd_, at_row.block, at_row.in_page + i, kv_head, s_.size_v,
-                  values_.data() + (n - first + i) * s_.stride_v);
+        side_->v.read(simd_, at_row.block, at_row.in_page + i, kv_head, s_.size_v,
+                      values_.data() + (n - first + i) * s_.stride_v);
       }
     }
   }
@@ -377,8 +396,8 @@ class Worker {
   void weigh(float* weights, I64 queries, I64 at, I64 n, I64 query, State& state) {
     float* to = state.values.data() + query * s_.stride_v;
     if (codes_as_they_are_) {
-      of_codes(s_.v).add(weights, kTile, queries, code_rows_from(at), n, to, s_.stride_v,
-                         s_.size_v);
+      of_codes(side_->v).add(weights, kTile, queries, code_rows_from(at), n, to, s_.stride_v,
+                             s_.size_v);
       return;
     }
     simd_.gemm_add(weights, kTile, queries, values_.data() + at * s_.stride_v, s_.stride_v, n, to,
@@ -489,6 +508,7 @@ class Worker {
 
   const Params& p_;
   const Shape& s_;
+  const KvSide* side_ = nullptr;  // of the tile's rows
   const simd::Kernels& simd_ = simd::kernels();
   std::vector<Bits> query_bits_, key_bits_;
   std::vector<float> queries_, keys_, columns_, values_, scores_;

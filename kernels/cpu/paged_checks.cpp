@@ -51,15 +51,20 @@ bool check_slopes(const as_paged_attention_params& p, Check& check) {
   return true;
 }
 
-// The rows that any token of a request sees lie in its blocks, and these in both caches.
-bool check_blocks(const as_paged_attention_params& p, I64 token, I64 r, SeenRows seen,
-                  Check& check) {
-  const bool paged = p.k_cache.addressing == AS_PAGED;
-  const I64 rows = paged ? p.k_cache.rows_per_block : seen.end;
-  const I64 held = std::min(cache_rows(p.k_cache), cache_rows(p.v_cache));
+// The rows that any token of a request sees lie in its blocks, and these in both caches of a table.
+struct TableOfTwo {
+  const char* name;
+  const as_tensor& table;
+  const as_cache &k, &v;
+};
+bool check_blocks(const TableOfTwo& c, I64 token, I64 r, SeenRows seen, Check& check) {
+  if (seen.first >= seen.end) return true;
+  const bool paged = c.k.addressing == AS_PAGED;
+  const I64 rows = paged ? c.k.rows_per_block : seen.end;
+  const I64 held = std::min(cache_rows(c.k), cache_rows(c.v));
   for (I64 column = seen.first / rows; column * rows < seen.end; ++column) {
-    if (!check.block("table", p.table, token, r, column)) return false;
-    const I64 id = *at<std::int32_t>(p.table, r, column);
+    if (!check.block(c.name, c.table, token, r, column)) return false;
+    const I64 id = *at<std::int32_t>(c.table, r, column);
     const I64 last = paged ? id * rows + rows - 1 : id + seen.end - 1;
     if (last < held) continue;
     return check.fail("token %lld of request %lld reads slot %lld; the caches have rows 0 to %lld",
@@ -67,6 +72,36 @@ bool check_blocks(const as_paged_attention_params& p, I64 token, I64 r, SeenRows
                       static_cast<Longs>(held - 1));
   }
   return true;
+}
+
+// Rows of 16 bits beside others.
+bool check_wide(const char* name, const as_cache& cache, I64 heads, I64 size, Check& check) {
+  if (is_coded(cache.record)) {
+    return check.fail("%s holds rows of %s; the first tokens' rows are bf16 or f16", name,
+                      as_row_format_of(cache.record)->name);
+  }
+  return check_kv_cache(name, cache, heads, size, check);
+}
+
+bool check_wide(const as_paged_attention_params& p, I64 heads, Check& check) {
+  if (!check.range("wide_tokens", p.wide_tokens, 0, INT32_MAX)) return false;
+  if (p.wide_tokens == 0) return true;
+  if (!check_wide("k_wide", p.k_wide, heads, p.q.shape[2], check) ||
+      !check_wide("v_wide", p.v_wide, heads, p.o.shape[2], check) ||
+      !check.tensor("wide_table", p.wide_table, AS_I32, {p.table.shape[0], kAny})) {
+    return false;
+  }
+  if (p.k_wide.addressing != p.k_cache.addressing || p.v_wide.addressing != p.k_cache.addressing) {
+    return check.fail("k_wide and v_wide are addressed as %d and %d, k_cache as %d; all alike",
+                      p.k_wide.addressing, p.v_wide.addressing, p.k_cache.addressing);
+  }
+  if (p.k_wide.rows_per_block != p.v_wide.rows_per_block) {
+    return check.fail("k_wide has %d rows per block, v_wide %d; one table serves both",
+                      p.k_wide.rows_per_block, p.v_wide.rows_per_block);
+  }
+  if (p.chunk == 0) return true;
+  return check.fail("chunk is %d beside %d wide_tokens, which count from the request's first token",
+                    p.chunk, p.wide_tokens);
 }
 
 bool check_values(const as_paged_attention_params& p, Check& check) {
@@ -93,13 +128,21 @@ bool check_values(const as_paged_attention_params& p, Check& check) {
     if (inside && seen.end <= done.end) continue;
     const I64 from =
         inside && seen.first < done.end ? std::min(done.end, seen.end - 1) : seen.first;
-    if (!check_blocks(p, t, r, {from, seen.end}, check)) return false;
+    const I64 wide = p.wide_tokens;
+    if (!check_blocks({"table", p.table, p.k_cache, p.v_cache}, t, r,
+                      {std::max(from, wide), seen.end}, check) ||
+        !check_blocks({"wide_table", p.wide_table, p.k_wide, p.v_wide}, t, r,
+                      {from, std::min(seen.end, wide)}, check)) {
+      return false;
+    }
     done = inside && seen.first <= done.end ? SeenRows{done.first, seen.end} : seen;
   }
   return true;
 }
 
 }  // namespace
+
+bool has_wide_rows(const as_rope_kv_insert_params& p) { return p.wide_slots.rank > 0; }
 
 SeenRows seen_rows(const as_paged_attention_params& p, I64 t, I64 r) {
   const I64 position = *at<std::int64_t>(p.positions, t);
@@ -148,6 +191,17 @@ bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check) 
   if (values &&
       (!check.slots("slots", p.slots, p.k_cache) || !check.slots("slots", p.slots, p.v_cache))) {
     return false;
+  }
+  if (has_wide_rows(p)) {
+    if (!check.tensor("wide_slots", p.wide_slots, AS_I64, {tokens}) ||
+        !check_wide("k_wide", p.k_wide, heads, size, check) ||
+        !check_wide("v_wide", p.v_wide, heads, p.v.shape[2], check)) {
+      return false;
+    }
+    if (values && (!check.slots("wide_slots", p.wide_slots, p.k_wide) ||
+                   !check.slots("wide_slots", p.wide_slots, p.v_wide))) {
+      return false;
+    }
   }
   if (p.rows_given != 0) return true;
   if (!check.range("style", p.style, AS_ROPE_NEOX, AS_ROPE_GPTJ) ||
@@ -207,6 +261,7 @@ bool check_params(const as_paged_attention_params& p, bool values, Check& check)
     return check.fail("k_cache has %d rows per block, v_cache %d; one table serves both",
                       p.k_cache.rows_per_block, p.v_cache.rows_per_block);
   }
+  if (!check_wide(p, kv_heads, check)) return false;
   if (p.causal == 0 && p.window > 0) {
     return check.fail("window is %d without causal; set causal to 1, or window to 0", p.window);
   }

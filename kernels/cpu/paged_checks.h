@@ -11,6 +11,9 @@ bool check_params(const as_rope_kv_insert_params& p, bool values, Check& check);
 bool check_params(const as_paged_attention_params& p, bool values, Check& check);
 bool check_params(const as_varlen_attention_params& p, bool values, Check& check);
 
+// Whether a call writes rows of first tokens in 16 bits.
+bool has_wide_rows(const as_rope_kv_insert_params& p);
+
 // Whether anything is rotated, and how many dims.
 inline std::int64_t rotary_dim(const as_rope& rope) {
   return rope.table.data != nullptr || rope.table.rank > 0 ? rope.table.shape[1] : 0;

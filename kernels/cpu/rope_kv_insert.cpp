@@ -71,6 +71,9 @@ void rope_kv_insert(const Params& p, const as_call* call, Check& check) {
   const as_tensor& keys = given ? p.k_row : p.k;
   const std::int64_t tokens = keys.shape[0], kv_heads = keys.shape[1], size = keys.shape[2];
   const KvRows k_rows(p.k_cache, p.k_scale), v_rows(p.v_cache, p.v_scale);
+  const bool wide = has_wide_rows(p);
+  const KvRows k_wide(wide ? p.k_wide : p.k_cache, wide ? no_tensor() : p.k_scale);
+  const KvRows v_wide(wide ? p.v_wide : p.v_cache, wide ? no_tensor() : p.v_scale);
   parallel_for(call, tokens * kv_heads, 32, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t t = i / kv_heads, g = i % kv_heads;
@@ -83,6 +86,11 @@ void rope_kv_insert(const Params& p, const as_call* call, Check& check) {
         if (present(p.k_row)) {
           std::memcpy(at<Bits>(p.k_row, t, g), made, static_cast<std::size_t>(size) * sizeof(Bits));
         }
+      }
+      const std::int64_t wide_slot = wide ? *at<std::int64_t>(p.wide_slots, t) : -1;
+      if (wide_slot >= 0) {
+        k_wide.put(wide_slot, g, key, size);
+        v_wide.put(wide_slot, g, at<Bits>(p.v, t, g), p.v.shape[2]);
       }
       const std::int64_t slot = *at<std::int64_t>(p.slots, t);
       if (slot < 0) continue;

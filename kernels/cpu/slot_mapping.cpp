@@ -18,9 +18,9 @@ as_tensor group_table(const as_tensor& tables, std::int64_t group) {
 }
 
 // Slots of rows counted in units of `ratio` tokens: out[t] = slot of row p / ratio for tokens that
-// end such a unit, else -1.
+// end such a unit, else -1. Behind `most` tokens of a request there are no rows; negative = all.
 bool map_slots(const as_slot_mapping_params& p, const as_tensor& table, std::int64_t rows,
-               std::int64_t ratio, std::int64_t* out, Check& check) {
+               std::int64_t ratio, std::int64_t most, std::int64_t* out, Check& check) {
   for (std::int64_t t = 0; t < p.positions.shape[0]; ++t) {
     out[t] = -1;
     const std::int32_t request = *at<std::int32_t>(p.token_to_req, t);
@@ -30,7 +30,7 @@ bool map_slots(const as_slot_mapping_params& p, const as_tensor& table, std::int
       return check.fail("positions[%lld] is %lld; positions start at 0", static_cast<long long>(t),
                         static_cast<long long>(position));
     }
-    if ((position + 1) % ratio != 0) continue;
+    if ((position + 1) % ratio != 0 || (most >= 0 && position >= most)) continue;
     const std::int64_t row = position / ratio;
     if (!check.block("tables", table, t, request, row / rows)) return false;
     out[t] = *at<std::int32_t>(table, request, row / rows) * rows + row % rows;
@@ -51,7 +51,7 @@ bool map_compressed(const as_slot_mapping_params& p, std::int64_t ratio, const a
     return check.fail("the full group has %lld tokens per block; %s needs a multiple of %lld",
                       static_cast<long long>(block_size), name, static_cast<long long>(ratio));
   }
-  return map_slots(p, group_table(p.tables, p.mla_group), block_size / ratio, ratio,
+  return map_slots(p, group_table(p.tables, p.mla_group), block_size / ratio, ratio, -1,
                    at<std::int64_t>(out), check);
 }
 
@@ -78,8 +78,9 @@ void slot_mapping(const as_slot_mapping_params& p, const as_call*, Check& check)
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int64_t block_size = *at<std::int32_t>(p.groups, g);
     if (!check.range("block_size", block_size, 1, INT32_MAX) ||
-        !map_slots(p, group_table(p.tables, g), block_size, 1, at<std::int64_t>(p.slots, g),
-                   check)) {
+        !map_slots(p, group_table(p.tables, g), block_size, 1,
+                   as_first_with_rows(*at<std::int32_t>(p.groups, g, 1)),
+                   at<std::int64_t>(p.slots, g), check)) {
       return;
     }
   }

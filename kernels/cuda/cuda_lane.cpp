@@ -41,9 +41,21 @@ bool aligned(const Params&, cpu::Check&) {
   return true;
 }
 
-// What kernels compute of what the checks let pass. They ask masks for places that begin with the
-// rows of the call.
+// What kernels compute of what the checks let pass. They read and write no rows of first tokens in
+// 16 bits beside those of codes, and ask masks for places that begin with the rows of the call.
+bool computed(const as_rope_kv_insert_params& p, cpu::Check& check) {
+  return !cpu::has_wide_rows(p) ||
+         check.fail(
+             "wide_slots are given, and lane cuda writes no rows of first tokens in 16 bits; "
+             "run this op on lane cpu");
+}
 bool computed(const as_paged_attention_params& p, cpu::Check& check) {
+  if (p.wide_tokens != 0) {
+    return check.fail(
+        "wide_tokens is %d, and lane cuda reads no rows of first tokens in 16 bits; run "
+        "this op on lane cpu",
+        p.wide_tokens);
+  }
   const bool asks = p.mask_code.rank > 0 || p.score_code.rank > 0;
   if (!asks || (p.places.rank == 0 && p.query_starts.rank == 0 && p.row_starts.rank == 0)) {
     return true;

@@ -13,31 +13,34 @@
 #define WRITES_SLOTS(S, cache, slots, role, nth)                                                  \
   {                                                                                               \
     AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0, 0, \
-        0                                                                                         \
+        0, 0, 0                                                                                   \
   }
-#define READS_SLOTS(S, cache, slots, role, nth) \
-  { AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0, 0, 0 }
+#define READS_SLOTS(S, cache, slots, role, nth)                                                  \
+  {                                                                                              \
+    AT(S, cache), AS_TAP_IN, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, role, nth, 0, 0, 0, \
+        0, 0, 0                                                                                  \
+  }
 #define READS_LIST(S, cache, list, lens, role, nth)                                                \
   {                                                                                                \
     AT(S, cache), AS_TAP_IN, AS_BY_LIST, AT(S, list), AT(S, lens), 0, 0, 0, 0, 0, 0, role, nth, 0, \
-        0, 0, 0                                                                                    \
+        0, 0, 0, 0, 0                                                                              \
   }
 #define READS_TABLE(S, cache, table, lens, token_to_req, role, nth)                                \
   {                                                                                                \
     AT(S, cache), AS_TAP_IN, AS_BY_TABLE, AT(S, table), AT(S, lens), AT(S, token_to_req), 0, 0, 0, \
-        0, 0, role, nth, 0, 0, 0, 0                                                                \
+        0, 0, role, nth, 0, 0, 0, 0, 0, 0                                                          \
   }
-#define READS_CONTEXT(S, cache, role)                                                           \
+#define READS_CONTEXT(S, cache, table, role, nth, from, until)                                  \
   {                                                                                             \
     AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
-        AT(S, positions), 0, AT(S, window), 0, 0, role, 0, AT(S, causal), AT(S, chunk),         \
-        AT(S, first_rows), 0                                                                    \
+        AT(S, positions), 0, AT(S, window), 0, 0, role, nth, AT(S, causal), AT(S, chunk),       \
+        AT(S, first_rows), 0, from, until                                                       \
   }
 /* The same of an op that is always causal, over all of it. */
 #define READS_SEEN(S, cache, role)                                                              \
   {                                                                                             \
     AT(S, cache), AS_TAP_IN, AS_BY_CONTEXT, AT(S, table), AT(S, seq_lens), AT(S, token_to_req), \
-        AT(S, positions), 0, 0, 0, 0, role, 0, 0, 0, 0, 0                                       \
+        AT(S, positions), 0, 0, 0, 0, role, 0, 0, 0, 0, 0, 0, 0                                 \
   }
 /* Entries of ratio 4 overlap: each pools the state rows of the one before it, too. */
 #define READS_STATES(nth)                                                                     \
@@ -46,14 +49,14 @@
         AT(as_compress_insert_params, table), 0, AT(as_compress_insert_params, token_to_req), \
         AT(as_compress_insert_params, positions), AT(as_compress_insert_params, slots),       \
         AT(as_compress_insert_params, ratio), 4, AT(as_compress_insert_params, rows_given),   \
-        AS_CACHE_STATE, nth, 0, 0, 0, 0                                                       \
+        AS_CACHE_STATE, nth, 0, 0, 0, 0, 0, 0                                                 \
   }
 
 /* Of rows that are moved: the cache that the layer selects from, whichever it is. */
 #define WRITES_COPIES(S, cache, slots, from)                                                      \
   {                                                                                               \
     AT(S, cache), AS_TAP_OUT, AS_BY_SLOTS, AT(S, slots), 0, 0, 0, 0, 0, 0, 0, AS_CACHE_ANY, 0, 0, \
-        0, 0, AT(S, from)                                                                         \
+        0, 0, AT(S, from), 0, 0                                                                   \
   }
 
 static const as_cache_access kInsertAccess[] = {
@@ -91,11 +94,23 @@ static const as_cache_access kAttentionAccess[] = {
 static const as_cache_access kRopeKvAccess[] = {
     WRITES_SLOTS(as_rope_kv_insert_params, k_cache, slots, AS_CACHE_K, 0),
     WRITES_SLOTS(as_rope_kv_insert_params, v_cache, slots, AS_CACHE_V, 0),
+    WRITES_SLOTS(as_rope_kv_insert_params, k_wide, wide_slots, AS_CACHE_K, 1),
+    WRITES_SLOTS(as_rope_kv_insert_params, v_wide, wide_slots, AS_CACHE_V, 1),
 };
 
+/* Rows of the first positions come from the one pair of caches, all others from the other one. */
+#define READS_REST(cache, role)                                   \
+  READS_CONTEXT(as_paged_attention_params, cache, table, role, 0, \
+                AT(as_paged_attention_params, wide_tokens), 0)
+#define READS_FIRST(cache, role)                                          \
+  READS_CONTEXT(as_paged_attention_params, cache, wide_table, role, 1, 0, \
+                AT(as_paged_attention_params, wide_tokens))
+
 static const as_cache_access kPagedAccess[] = {
-    READS_CONTEXT(as_paged_attention_params, k_cache, AS_CACHE_K),
-    READS_CONTEXT(as_paged_attention_params, v_cache, AS_CACHE_V),
+    READS_REST(k_cache, AS_CACHE_K),
+    READS_REST(v_cache, AS_CACHE_V),
+    READS_FIRST(k_wide, AS_CACHE_K),
+    READS_FIRST(v_wide, AS_CACHE_V),
 };
 
 static const as_cache_access kMlaInsertAccess[] = {

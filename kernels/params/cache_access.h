@@ -60,6 +60,8 @@ typedef struct as_cache_access {
   uint16_t first;        /* context: as_tensor i32 [R], may be absent from a call */
   uint16_t copies;       /* slots, written: as_tensor i64; row n becomes the one in this slot of the
                             same cache, whichever tokens there are */
+  uint16_t from;         /* context: int32_t; no row below this number of its request is read */
+  uint16_t until;        /* context: int32_t; none at or behind it */
 } as_cache_access;
 
 /* The accesses of an op, in the order of its taps; NULL and *count 0 where it has no

@@ -272,10 +272,13 @@ static const as_tap_info kRopeKvInsert[] = {
     IN(as_rope_kv_insert_params, positions, "T", "i64"),
     IN(as_rope_kv_insert_params, slots, "T", "i64"),
     IN_BOTH(as_rope_kv_insert_params, k_scale, v_scale, "scales", "f32"),
+    IN(as_rope_kv_insert_params, wide_slots, "T", "i64"),
     OUT_OPTIONAL(as_rope_kv_insert_params, q_out, "T,H,D", "bf16", "row"),
     OUT_ROW(as_rope_kv_insert_params, k_row, "T,G,D", "row", slots),
     OUT_QUANTISED(as_rope_kv_insert_params, k_cache, "T,bytes", "bytes", slots),
     OUT_STORED(as_rope_kv_insert_params, v_cache, "T,bytes", "bytes", slots, v),
+    OUT_QUANTISED(as_rope_kv_insert_params, k_wide, "T,bytes", "bytes", wide_slots),
+    OUT_STORED(as_rope_kv_insert_params, v_wide, "T,bytes", "bytes", wide_slots, v),
 };
 static const as_param_info kRopeKvInsertFields[] = {
     ROPE(as_rope_kv_insert_params, rope),
@@ -300,6 +303,9 @@ static const as_tap_info kPagedAttention[] = {
     IN_BOTH(as_paged_attention_params, k_scale, v_scale, "scales", "f32"),
     IN(as_paged_attention_params, places, "T", "i64"),
     IN_BOTH(as_paged_attention_params, query_starts, row_starts, "R", "i32"),
+    IN_CACHE(as_paged_attention_params, k_wide, "rows,bytes"),
+    IN_CACHE(as_paged_attention_params, v_wide, "rows,bytes"),
+    IN(as_paged_attention_params, wide_table, "R,C", "i32"),
     OUT(as_paged_attention_params, o, "T,H,V", "bf16", "attention"),
     OUT(as_paged_attention_params, lse, "T,H", "f32", "lse"),
 };
@@ -312,6 +318,7 @@ static const as_param_info kPagedAttentionFields[] = {
     LATER_INTEGER(as_paged_attention_params, chunk),
     LATER_INTEGER(as_paged_attention_params, bias_distance),
     LATER_INTEGER(as_paged_attention_params, form),
+    LATER_INTEGER(as_paged_attention_params, wide_tokens),
 };
 
 static const as_tap_info kVarlenAttention[] = {

@@ -22,7 +22,16 @@
  * Codes saturate: e4m3fn has no infinities, and what is beyond 448, infinities too, becomes 448 of
  * its sign; e5m2 likewise 57344. NaN is 0x7f. Where s is computed, a head with a NaN or an infinity
  * has s NaN (0x7fc00000), z 0 and codes 0. A value is read as code * s, of int8 as (code - z) * s.
- * Scales beside a cache are finite and above 0; other records have none there. */
+ * Scales beside a cache are finite and above 0; other records have none there.
+ *
+ * The first tokens of a request in 16 bits: of its first wide_tokens positions rows also lie in two
+ * caches of bf16 or f16 (k_wide, v_wide), with a block table of their own (wide_table) that ends
+ * with these positions, in pages of any number of rows; attention takes these rows from there and
+ * all others from k_cache and v_cache. The rows in k_cache and v_cache are written all the same:
+ * pages of one table stay alike and full, a lane that knows no wide rows has all rows in one
+ * format, and what this costs is min(length, wide_tokens) rows of codes a request. Side caches
+ * instead of wide pages in the same cache, since a page has one row size: a cache whose pages all
+ * had room for 16 bits would save nothing. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_PAGED_PARAMS_H
 
@@ -44,6 +53,7 @@ typedef enum as_rope_style {
  *   n = x * rsqrt(mean(x^2) + eps) * (weight_plus_one + w)   where the weight is there; else x
  *   q_out[t,h] = bf16(rope(n of q)), k_row[t,g] = bf16(rope(n of k))
  *   row slots[t] of k_cache = k_row[t], of v_cache = v[t], as records store; slots[t] < 0: none
+ *   row wide_slots[t] of k_wide and v_wide likewise
  * rope, with c = cos and s = sin of the pair's number i < N/2 in table row positions[t]:
  *   a' = a c - b s,  b' = b c + a s
  * N is the width of the table, [max_pos,N], cos (N/2) then sin (N/2): even, at most D; the other
@@ -70,8 +80,11 @@ typedef struct as_rope_kv_insert_params {
   int32_t weight_plus_one; /* 0 or 1 */
   int32_t rows_given;
   int32_t reserved;
-  as_tensor k_scale; /* in  f32 [1] or [G], optional: as the record of k_cache asks */
-  as_tensor v_scale; /* in  f32 [1] or [G], optional: likewise of v_cache */
+  as_tensor k_scale;    /* in  f32 [1] or [G], optional: as the record of k_cache asks */
+  as_tensor v_scale;    /* in  f32 [1] or [G], optional: likewise of v_cache */
+  as_tensor wide_slots; /* in  i64 [T], optional: rows of k_wide and v_wide, negative = none */
+  as_cache k_wide;      /* out bf16 or f16 rows of G heads of D, with wide_slots */
+  as_cache v_wide;      /* out bf16 or f16 rows of G heads of V, with wide_slots */
 } as_rope_kv_insert_params;
 
 /* Whether a call makes queries and no rows. */
@@ -161,7 +174,9 @@ typedef struct as_cross_batch_params {
  * not see never reaches it. Decode and chunked prefill rows are the same op; rows of a request in
  * any order. num_splits: the context of a request is cut into so many parts, each attended on its
  * own, their results merged by LSE; 0 = as the lane likes. It changes nothing but rounding, nor
- * does form. A cascade needs causal, and has no window, chunk, first_rows and mask_code. */
+ * does form. A cascade needs causal, and has no window, chunk, first_rows and mask_code. Rows of
+ * positions below wide_tokens are those of k_wide and v_wide, through wide_table; there is no chunk
+ * beside them, whose positions begin anew. */
 typedef struct as_paged_attention_params {
   as_params_head head;
   as_tensor q;            /* in  bf16 [T,H,D] */
@@ -193,6 +208,11 @@ typedef struct as_paged_attention_params {
   as_tensor places;        /* in  i64 [T], optional: of tokens, as masks and scores mean them */
   as_tensor query_starts;  /* in  i32 [R], optional: where places of tokens begin */
   as_tensor row_starts;    /* in  i32 [R], optional: and of rows */
+  as_cache k_wide;         /* in  bf16 or f16 rows of G heads of D, with wide_tokens */
+  as_cache v_wide;         /* in  bf16 or f16 rows of G heads of V, with wide_tokens */
+  as_tensor wide_table;    /* in  i32 [R,C'] of both, optional: with wide_tokens */
+  int32_t wide_tokens;     /* rows below it come from k_wide and v_wide, by position; 0 = none */
+  int32_t reserved;
 } as_paged_attention_params;
 
 /* varlen_attention: attention of packed sequences, without a cache. Letters: T queries, S keys, N

@@ -209,6 +209,8 @@ class RowAccess {
       std::int64_t first = window > 0 ? std::max<std::int64_t>(0, p - window + 1) : 0;
       if (chunk > 0) first = std::max(first, p / chunk * chunk);
       if (from != nullptr) first = std::max<std::int64_t>(first, *at<std::int32_t>(*from, r));
+      if (access_.from != 0) first = std::max<std::int64_t>(first, number(access_.from));
+      if (access_.until != 0) last = std::min<std::int64_t>(last, number(access_.until));
       if (first >= last) continue;
       if (r != request || first > end || last < begin) {
         done();

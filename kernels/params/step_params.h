@@ -8,11 +8,22 @@
 #ifndef ATTNSCOPE_KERNELS_PARAMS_STEP_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_STEP_PARAMS_H
 
+#include <stdint.h>
+
 #include "kernels/params/head.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The second number of a group's row in `groups`: how far back its tokens see. 0: all; a window;
+ * below 0: a chunk of as many tokens; from INT32_MIN on, the first tokens of a request, which alone
+ * have rows: INT32_MIN + n, n below 2^30. */
+static inline int32_t as_reach_of_first(int32_t tokens) { return INT32_MIN + tokens; }
+/* Of such a number: how many tokens of a request have rows; -1 = all. */
+static inline int64_t as_first_with_rows(int32_t reach) {
+  return reach < -(1 << 30) ? (int64_t)reach - INT32_MIN : -1;
+}
 
 /* schedule: which request advances by how many tokens, and from where. The host decides who joins,
  * who loses its blocks to whom, and what a newcomer finds computed (what it finds depends on all
@@ -28,8 +39,7 @@ extern "C" {
  * num_scheduled_tokens = 0. Host op: `call->host` carries it out. */
 typedef struct as_schedule_params {
   as_params_head head;
-  as_tensor groups;       /* in  i32 [G,2] block_size, window (0 = full, negative = a chunk of as
-                             many tokens) */
+  as_tensor groups;       /* in  i32 [G,2] block_size, reach */
   as_tensor num_tokens;   /* in  i32 [R] prompt + sampled tokens + drafts */
   as_tensor num_before;   /* in  i32 [R] tokens whose rows are in the caches before this step */
   as_tensor running;      /* in  i32 [R] 1 = admitted before this step */
@@ -49,7 +59,8 @@ typedef struct as_schedule_params {
  * its new entries behind the old ones, which stay as they are, also where the manager has dropped
  * them meanwhile (null there): no token reads these any more. A row that starts anew is
  * replaced. Rows without tokens keep what they had. counts = ceil((num_computed +
- * num_scheduled_tokens) / block_size), or what the row had, where drafts needed more before. An
+ * num_scheduled_tokens) / block_size), of tokens that have rows in the group, or what the row had,
+ * where drafts needed more before. An
  * entry that a token of the step needs, at or behind max(0, num_computed - window + 1) /
  * block_size, or at or behind the block of the chunk that num_computed lies in, is not null in the
  * manager's table, and as before where the row goes on; else the reference gives -1. Host op:
@@ -68,10 +79,10 @@ typedef struct as_block_tables_params {
 } as_block_tables_params;
 
 /* slot_mapping: slots[g][t] = tables[g][r][p / bs] * bs + p % bs, -1 where token_to_req[t] < 0
- * (padding). Compressed slots, through the full (MLA) group's table: for p + 1 divisible by r:
- * c = p / r, table[c / rows] * rows + c % rows with rows = block_size / r; else -1.
- * c4_slots / c128_slots are absent when the model has no such layer. seen_lens[t] = p + 1, the rows
- * that a causal token sees, 0 = padding. */
+ * (padding), or where the token has no row in the group. Compressed slots, through the full (MLA)
+ * group's table: for p + 1 divisible by r: c = p / r, table[c / rows] * rows + c % rows with rows =
+ * block_size / r; else -1. c4_slots / c128_slots are absent when the model has no such layer.
+ * seen_lens[t] = p + 1, the rows that a causal token sees, 0 = padding. */
 typedef struct as_slot_mapping_params {
   as_params_head head;
   as_tensor groups;       /* in  i32 [G,2] */

@@ -53,6 +53,7 @@ class CacheRows {
             std::int64_t heads = 1, const as_tensor* scales = nullptr);
 
   std::int64_t size() const { return cache_.data.shape[0]; }
+  std::int64_t width() const { return cache_.width; }
   // [N,width] of rows [N].
   Tensor load(const Tensor& rows) const;
   // values [T,width] to rows slots[t], nothing for a negative one; of two for one row the later one

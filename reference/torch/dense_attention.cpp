@@ -42,6 +42,17 @@ std::optional<Rotation> head_rotation(const as_rope& rope, std::int64_t size,
   return rotation_of(rope.table, at_positions);
 }
 
+// Rows of 16 bits, which the first tokens of a request have beside others.
+CacheRows wide_rows(const as_cache& cache, const char* name, std::int64_t heads,
+                    std::int64_t size) {
+  const std::int32_t record = cache.record & ~AS_RECORD_HND;
+  if (record != AS_RECORD_BF16 && record != AS_RECORD_F16) {
+    throw BadInput(std::string(name) + " holds rows of record " + std::to_string(cache.record) +
+                   "; the first tokens' rows are bf16 or f16");
+  }
+  return {cache, name, cache.record, heads * size, heads};
+}
+
 }  // namespace
 
 // q_out = bf16(rope(norm(q))), k_row = bf16(rope(norm(k))); k_row and v into their caches
@@ -90,6 +101,12 @@ void rope_kv_insert(const as_rope_kv_insert_params& p, const Precision& precisio
   }
   k_cache.store(slots, k.reshape({tokens, kv_heads * size}), numbers);
   v_cache.store(slots, v.reshape({tokens, kv_heads * v.size(2)}), numbers);
+  if (!present(p.wide_slots)) return;
+  const Tensor wide = integers(p.wide_slots, "wide_slots", {tokens});
+  wide_rows(p.k_wide, "k_wide", kv_heads, size)
+      .store(wide, k.reshape({tokens, kv_heads * size}), numbers);
+  wide_rows(p.v_wide, "v_wide", kv_heads, v.size(2))
+      .store(wide, v.reshape({tokens, kv_heads * v.size(2)}), numbers);
 }
 
 void paged_attention(const as_paged_attention_params& p, const Precision& precision) {
@@ -101,6 +118,18 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
   const CacheRows k_cache(p.k_cache, "k_cache", kKvRecord, kv_heads * size, kv_heads, &p.k_scale);
   const CacheRows v_cache(p.v_cache, "v_cache", kKvRecord, kv_heads * size_v, kv_heads, &p.v_scale);
   const Tensor table = integers(p.table, "table", {kAny, kAny});
+  // Rows of the first tokens are numbered behind those of k_cache.
+  const std::int64_t behind = k_cache.size();
+  const bool wide = p.wide_tokens > 0;
+  std::optional<CacheRows> k_wide, v_wide;
+  Tensor wide_table;
+  if (wide) {
+    if (p.chunk > 0) throw BadInput("a chunk is beside wide_tokens; give one of them");
+    k_wide = wide_rows(p.k_wide, "k_wide", kv_heads, size);
+    v_wide = wide_rows(p.v_wide, "v_wide", kv_heads, size_v);
+    wide_table = integers(p.wide_table, "wide_table", {table.size(0), kAny}).select(1, 0) + behind;
+  }
+  const std::int64_t all_rows = behind + (wide ? k_wide->size() : 0);
   const Tensor requests = integers(p.token_to_req, "token_to_req", {tokens});
   const Tensor positions = integers(p.positions, "positions", {tokens});
   const Tensor seq_lens = integers(p.seq_lens, "seq_lens", {table.size(0)});
@@ -129,8 +158,12 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     if (later.defined()) first = at::maximum(first, later.index_select(0, r));
     const Tensor row = at::arange(std::max<std::int64_t>(end.max().item<std::int64_t>(), 1));
     const Tensor seen = row.ge(first.unsqueeze(1)).logical_and_(row.lt(end.unsqueeze(1)));
-    const Tensor slots = table.index_select(0, r).select(1, 0).unsqueeze(1) + row;
-    check_indices(slots.masked_fill(seen.logical_not(), 0), k_cache.size(), "k_cache", begin);
+    Tensor slots = table.index_select(0, r).select(1, 0).unsqueeze(1) + row;
+    if (wide) {
+      const Tensor of_first = wide_table.index_select(0, r).unsqueeze(1) + row;
+      slots = at::where(row.lt(p.wide_tokens), of_first, slots);
+    }
+    check_indices(slots.masked_fill(seen.logical_not(), 0), all_rows, "k_cache", begin);
     return slots.masked_fill(seen.logical_not(), -1);
   };
   // -slope * |position - place of the row in the token's request|, [n,H,U]. Rows of other requests
@@ -139,7 +172,11 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
                                                 : at::zeros({heads}, q.options());
   const auto distance = [&](const Tensor& rows, std::int64_t begin, std::int64_t n) {
     const Tensor r = requests.narrow(0, begin, n).clamp_min(0);
-    const Tensor start = table.index_select(0, r).select(1, 0).unsqueeze(1);
+    Tensor start = table.index_select(0, r).select(1, 0).unsqueeze(1);
+    if (wide) {
+      start = at::where(rows.unsqueeze(0).lt(behind), start,
+                        wide_table.index_select(0, r).unsqueeze(1));
+    }
     const Tensor place = rows.unsqueeze(0) - start;  // [n,U]
     return place - positions.narrow(0, begin, n).unsqueeze(1);
   };
@@ -179,12 +216,23 @@ void paged_attention(const as_paged_attention_params& p, const Precision& precis
     const Tensor hidden = value.gt(0).logical_or(value.lt(0)).logical_not();
     return l.expand({n, heads, rows.numel()}).masked_fill(hidden.to(q.device()), kMinusInfinity);
   };
-  const auto load = [&](const Tensor& rows) {
-    return std::make_pair(k_cache.load(rows).view({rows.numel(), kv_heads, size}),
-                          v_cache.load(rows).view({rows.numel(), kv_heads, size_v}));
+  // Of the cache that each row lies in.
+  const auto values = [&](const CacheRows& cache, const std::optional<CacheRows>& of_first,
+                          const Tensor& rows) {
+    if (!wide) return cache.load(rows);
+    const Tensor is_later = rows.lt(behind);
+    const Tensor at = is_later.nonzero().squeeze(1);
+    const Tensor first = is_later.logical_not().nonzero().squeeze(1);
+    Tensor loaded = at::empty({rows.numel(), cache.width()}, q.options());
+    if (at.numel() > 0) loaded.index_copy_(0, at, cache.load(rows.index_select(0, at)));
+    if (first.numel() == 0) return loaded;
+    return loaded.index_copy_(0, first, of_first->load(rows.index_select(0, first) - behind));
   };
-  Attention a = {q,    p.scale,        p.soft_cap, sinks, list, k_cache.size(),
-                 load, kMinusInfinity, p.o,        p.lse};
+  const auto load = [&](const Tensor& rows) {
+    return std::make_pair(values(k_cache, k_wide, rows).view({rows.numel(), kv_heads, size}),
+                          values(v_cache, v_wide, rows).view({rows.numel(), kv_heads, size_v}));
+  };
+  Attention a = {q, p.scale, p.soft_cap, sinks, list, all_rows, load, kMinusInfinity, p.o, p.lse};
   if (present(p.alibi_slopes) || present(p.position_bias)) a.bias = bias;
   if (present(p.mask_code) || present(p.score_code)) a.shown = shown;
   attend(a, Numbers(precision));

@@ -59,6 +59,14 @@ class Audited : public SessionObserver {
   std::map<as_op_id, OpParams> ran_;
 };
 
+// A preset, or tiny-llama over rows of codes with 32 first tokens in 16 bits.
+ModelConfig audited_model(const std::string& name) {
+  ModelConfig config = *preset(name == "first16" ? "tiny-llama-fp8" : name);
+  if (name != "first16") return config;
+  EXPECT_TRUE(set_first_tokens(config, 32));
+  return config;
+}
+
 std::vector<WrongWire> audit(const ModelConfig& model, as_op_id op = {}, int layer = -1,
                              const Change& change = {}) {
   const Scenario scenario = dense_scenario(model);
@@ -126,7 +134,7 @@ TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
   const auto expect = [](const char* model, as_op_id op, int layer, const std::string& what,
                          const std::string& note, const Change& change) {
     SCOPED_TRACE(std::string(as_op_find(op)->name) + ": " + note);
-    const auto found = audit(*preset(model), op, layer, change);
+    const auto found = audit(audited_model(model), op, layer, change);
     ASSERT_EQ(found.size(), 1u);
     EXPECT_EQ(found[0].op, op);
     EXPECT_EQ(found[0].layer, layer);
@@ -204,6 +212,31 @@ TEST(DenseAudit, NamesWhatAnOpIsGivenInstead) {
          [](OpParams& p, const Given& given) {
            p.get<as_rope_kv_insert_params>().slots.data =
                given.ran.at(AS_OP_SLOT_MAPPING).get<as_slot_mapping_params>().slots.data;
+         });
+  // First tokens in 16 bits: another border, the table and the slots of the rows beside them, rows
+  // of another layer, and a layer that has none.
+  EXPECT_TRUE(audit(audited_model("first16")).empty());
+  expect("first16", AS_OP_PAGED_ATTENTION, 1, "wide_tokens", "is 31; the model's is 32",
+         [](OpParams& p, const Given&) { p.get<as_paged_attention_params>().wide_tokens = 31; });
+  expect("first16", AS_OP_PAGED_ATTENTION, 2, "wide_table", "is that of group 0",
+         [](OpParams& p, const Given&) {
+           auto& attention = p.get<as_paged_attention_params>();
+           attention.wide_table.data = attention.table.data;
+         });
+  expect("first16", AS_OP_ROPE_KV_INSERT, 2, "wide_slots", "is that of group 0",
+         [](OpParams& p, const Given&) {
+           auto& insert = p.get<as_rope_kv_insert_params>();
+           insert.wide_slots.data = insert.slots.data;
+         });
+  expect("first16", AS_OP_PAGED_ATTENTION, 1, "v_wide", "is not v_wide of rope_kv_insert",
+         [](OpParams& p, const Given&) {
+           auto& attention = p.get<as_paged_attention_params>();
+           attention.v_wide.data.data = attention.k_wide.data.data;
+         });
+  expect("tiny-llama-fp8", AS_OP_PAGED_ATTENTION, 1, "k_wide", "no row of its layer has 16 bits",
+         [](OpParams& p, const Given&) {
+           auto& attention = p.get<as_paged_attention_params>();
+           attention.k_wide = attention.k_cache;
          });
   // Batches of chunks: another size, tables of other groups, what is of whole requests.
   const auto local = [](const Given& given) {

@@ -39,6 +39,10 @@ GroupSpec random_group(Random& random, bool mixed) {
   g.kind = GroupKind::kSliding;
   g.window = static_cast<std::int32_t>(1 + below(random, 24));
   if (!mixed && one_in(random, 4)) g.kind = GroupKind::kChunked;
+  if (one_in(random, 4)) {
+    g.kind = GroupKind::kFirst;
+    g.window = g.block_tokens * static_cast<std::int32_t>(1 + below(random, 6));
+  }
   return g;
 }
 
@@ -53,7 +57,7 @@ SchedulerOptions random_options(Random& random) {
   for (std::int64_t g = 0; g < groups; ++g) kv.groups.push_back(random_group(random, mixed));
   if (one_in(random, 4)) {
     GroupSpec& g = kv.groups[static_cast<std::size_t>(below(random, groups))];
-    g.flagged = g.kind != GroupKind::kChunked;
+    g.flagged = g.kind == GroupKind::kFull || g.kind == GroupKind::kSliding;
     o.lookahead = below(random, 4);
   }
   kv.num_blocks = 12 + below(random, 50) * groups;

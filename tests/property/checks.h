@@ -188,16 +188,22 @@ struct PagedCase {
   std::string mask = {}, score = {};  // expressions
   std::int32_t record_v = 0;          // of values, 0 = as keys
   std::int32_t form = AS_PAGED_ONE_PASS;
-  std::int64_t common = 0;  // rows that all requests have in the same blocks
+  std::int64_t common = 0;     // rows that all requests have in the same blocks
+  std::int32_t wide = 0;       // first tokens whose rows have 16 bits, in caches of their own
+  std::int32_t wide_rows = 8;  // of a page of theirs
+  std::int32_t record_wide = AS_RECORD_BF16;
+  bool both = false;  // k_cache and v_cache have rows of these tokens too, other ones
   // Where a mask's places begin, of the first request; 3 more for each behind it. 0 = absent.
   std::int32_t query_start = 0, row_start = 0;
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
 std::vector<PagedCase> coded_cases();   // rows of codes
 std::vector<PagedCase> masked_cases();  // a user's masks and score functions
+std::vector<PagedCase> alibi_cases();   // slopes
 std::vector<PagedCase> placed_cases();  // these over chunks, behind a source and across
 std::vector<PagedCase> formed_cases();  // passes of two kinds
 std::vector<PagedCase> sided_cases();   // rows before what is seen, biases by distance
+std::vector<PagedCase> wide_cases();    // first tokens in 16 bits beside rows of codes
 
 // Of packed sequences.
 struct VarlenCase {
@@ -240,7 +246,8 @@ struct RopeKvCase {
   std::int32_t rows = 16;
   std::int32_t record = AS_RECORD_BF16;
   float scale = 1.0f;
-  bool special = false;  // some heads have a NaN or an infinity, or are zeros
+  bool special = false;   // some heads have a NaN or an infinity, or are zeros
+  std::int64_t wide = 0;  // first tokens that have rows of 16 bits too
 };
 Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c);
 std::vector<RopeKvCase> coded_rows();

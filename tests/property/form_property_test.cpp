@@ -78,6 +78,35 @@ std::vector<PagedCase> placed_cases() {
   return cases;
 }
 
+// ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
+std::vector<PagedCase> alibi_cases() {
+  std::vector<PagedCase> cases(8, {"", {257, 1, 0, 90}, 3, 8, 2, 64, 64, 16});
+  cases[0].name = "alibi_alone";
+  cases[1].name = "alibi_window_cap_sink";
+  cases[1].window = 50;
+  cases[1].soft_cap = 3;
+  cases[1].sinks = true;
+  cases[2].name = "alibi_not_causal";
+  cases[2].causal = 0;
+  cases[3].name = "alibi_splits";
+  cases[3].splits = 5;
+  cases[4].name = "alibi_chunks_local";
+  cases[4].chunk = 32;
+  cases[4].local = true;
+  cases[5].name = "alibi_prefill_of_12_heads";
+  cases[5].queries = 90;
+  cases[5].heads = 12;
+  cases[5].kv_heads = 4;
+  cases[6].name = "alibi_far";
+  cases[6].lengths = {9000};
+  cases[6].queries = 2;
+  cases[7].name = "alibi_f16_one_head";
+  cases[7].heads = cases[7].kv_heads = 1;
+  cases[7].record = AS_RECORD_F16 | AS_RECORD_HND;
+  for (PagedCase& c : cases) c.alibi = c.name == "alibi_far" ? 0.01f : 0.7f;
+  return cases;
+}
+
 // Rows that stand before what a request sees, and biases by distance: of a decoder behind its
 // source, of cross attention without either, with splits, over pages of other layouts.
 std::vector<PagedCase> sided_cases() {

@@ -236,11 +236,24 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
     }
     seen_from.back() = std::min(length, std::max<std::int64_t>(seen_from.back(), c.first));
   }
+  // Rows of first tokens are in other caches, and those beside the others hold NaN.
+  std::vector<std::int64_t> first_lengths, seen_behind = seen_from;
+  for (std::size_t r = 0; r < c.lengths.size(); ++r) {
+    const std::int64_t first = std::min<std::int64_t>(c.lengths[r], c.wide);
+    first_lengths.push_back(first);
+    if (!c.both) seen_behind[r] = std::max(seen_behind[r], first);
+  }
+  Blocks first_blocks(first_lengths, c.wide_rows, random);
+  if (c.common > 0) first_blocks.share(std::min<std::int64_t>(c.common, c.wide) / c.wide_rows);
+  Pool k_wide(first_blocks, c.record_wide, c.kv_heads, c.size, c.wide_rows);
+  Pool v_wide(first_blocks, c.record_wide, c.kv_heads, c.size_v, c.wide_rows);
+  fill(k_wide, first_blocks, first_lengths, seen_from, random);
+  fill(v_wide, first_blocks, first_lengths, seen_from, random);
   Pool k(blocks, c.record, c.kv_heads, c.size, c.rows, c.gap);
   const std::int32_t record_v = c.record_v != 0 ? c.record_v : c.record;
   Pool v(blocks, record_v, c.kv_heads, c.size_v, c.rows, c.gap);
-  fill(k, blocks, c.lengths, seen_from, random);
-  fill(v, blocks, c.lengths, seen_from, random);
+  fill(k, blocks, c.lengths, seen_behind, random);
+  fill(v, blocks, c.lengths, seen_behind, random);
   if (c.bad_value >= 0) {
     std::vector<std::uint16_t> row(to_size(v.paged.width), code_of(0.5f, c.record));
     for (std::int64_t head = 0; head < c.kv_heads; ++head) {
@@ -251,7 +264,8 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
     v.put(blocks.slot(0, c.bad_value), blocks.row(0, c.bad_value), row);
   }
   for (std::size_t r = 0; r < c.lengths.size(); ++r) {
-    blocks.drop_below(static_cast<std::int64_t>(r), seen_from[r]);
+    blocks.drop_below(static_cast<std::int64_t>(r), seen_behind[r]);
+    first_blocks.drop_below(static_cast<std::int64_t>(r), std::min(seen_from[r], first_lengths[r]));
   }
 
   OpParams engine;
@@ -262,6 +276,12 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   p.k_scale = scales_beside(c.record, c.kv_heads, 1, random, &memory);
   p.v_scale = scales_beside(record_v, c.kv_heads, 1, random, &memory);
   p.table = blocks.table();
+  if (c.wide > 0) {
+    p.k_wide = k_wide.paged;
+    p.v_wide = v_wide.paged;
+    p.wide_table = first_blocks.table();
+    p.wide_tokens = c.wide;
+  }
   p.token_to_req = memory.ints(tokens.token_to_req, {n});
   p.positions = memory.ints64(tokens.positions);
   const std::vector<std::int32_t> lens(c.lengths.begin(), c.lengths.end());
@@ -320,6 +340,11 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   s.k_cache = k.logical;
   s.v_cache = v.logical;
   s.table = blocks.logical_table();
+  if (c.wide > 0) {
+    s.k_wide = k_wide.logical;
+    s.v_wide = v_wide.logical;
+    s.wide_table = first_blocks.logical_table();
+  }
   s.token_to_req = whole.token_to_req;
   s.positions = whole.positions;
   s.seq_lens = whole.seq_lens;
@@ -356,6 +381,12 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
   const std::int64_t gap = in_codes(c.record) ? 8 : 6;
   Pool k(blocks, c.record, c.kv_heads, c.size, c.rows, gap);
   Pool v(blocks, c.record, c.kv_heads, c.size_v, c.rows, gap);
+  constexpr std::int32_t kFirstRows = 4;  // of a page
+  std::vector<std::int64_t> first_lengths;
+  for (const std::int64_t length : c.lengths) first_lengths.push_back(std::min(length, c.wide));
+  const Blocks first_blocks(first_lengths, kFirstRows, random);
+  Pool k_wide(first_blocks, AS_RECORD_BF16, c.kv_heads, c.size, kFirstRows);
+  Pool v_wide(first_blocks, AS_RECORD_BF16, c.kv_heads, c.size_v, kFirstRows);
 
   OpParams engine;
   auto& p = engine.init<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT);
@@ -397,8 +428,12 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
     p.rope.factor = 1;
     p.rope.table = make_tensor(table.data(), {most, c.rotated});
   }
-  std::vector<std::int64_t> slots;
+  std::vector<std::int64_t> slots, wide_slots;
   for (std::int64_t t = 0; t < n; ++t) {
+    const std::int64_t request = tokens.token_to_req[to_size(t)];
+    const std::int64_t position = tokens.positions[to_size(t)];
+    const bool first = position < c.wide && t % 5 != 4;
+    wide_slots.push_back(first ? first_blocks.slot(request, position) : -1);
     const bool padding = n > 2 && t % 4 == 3;
     slots.push_back(
         padding ? -1 : blocks.slot(tokens.token_to_req[to_size(t)], tokens.positions[to_size(t)]));
@@ -409,6 +444,12 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
   p.v_cache = v.paged;
   p.style = c.style;
   const std::vector<unsigned char> k_before = k.slab, v_before = v.slab;
+  const std::vector<unsigned char> k_wide_before = k_wide.slab, v_wide_before = v_wide.slab;
+  if (c.wide > 0) {
+    p.wide_slots = memory.ints64(wide_slots);
+    p.k_wide = k_wide.paged;
+    p.v_wide = v_wide.paged;
+  }
   if (!run(lane, engine, &report)) return report;
   memory.check_guards(&report);
 
@@ -422,11 +463,21 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
     own.rows_per_block = 0;
     return own;
   };
-  std::vector<std::int64_t> rows;
-  for (std::int64_t t = 0; t < n; ++t) rows.push_back(slots[to_size(t)] < 0 ? -1 : t);
+  std::vector<std::int64_t> rows, wide_rows;
+  for (std::int64_t t = 0; t < n; ++t) {
+    rows.push_back(slots[to_size(t)] < 0 ? -1 : t);
+    wide_rows.push_back(wide_slots[to_size(t)] < 0 ? -1 : t);
+  }
+  const auto own_caches = [&](as_rope_kv_insert_params& own) {
+    own.k_cache = own_rows(k.paged);
+    own.v_cache = own_rows(v.paged);
+    if (c.wide == 0) return;
+    own.wide_slots = memory.ints64(wide_rows);
+    own.k_wide = own_rows(k_wide.paged);
+    own.v_wide = own_rows(v_wide.paged);
+  };
   s.slots = memory.ints64(rows);
-  s.k_cache = own_rows(k.paged);
-  s.v_cache = own_rows(v.paged);
+  own_caches(s);
   if (!run(*reference::sim_lane(), sim, &report)) return report;
   // Rows of padding are made too, but nobody says which.
   judge(engine, sim, "k_row", &report);
@@ -437,23 +488,26 @@ Report check_rope_kv_insert(const Lane& lane, const RopeKvCase& c) {
   auto& g = given.get<as_rope_kv_insert_params>();
   g.k_row = p.k_row;
   g.rows_given = 1;
-  g.k_cache = own_rows(k.paged);
-  g.v_cache = own_rows(v.paged);
+  own_caches(g);
   if (!run(*reference::sim_lane(), given, &report)) return report;
   const auto judge_pages = [&](const char* tap, const Pool& pool,
-                               const std::vector<unsigned char>& before, const as_cache& records) {
+                               const std::vector<unsigned char>& before, const as_cache& records,
+                               const std::vector<std::int64_t>& to) {
     std::vector<unsigned char> expected = before;
     as_cache view = pool.paged;
     view.data.data = expected.data();
     for (std::int64_t t = 0; t < n; ++t) {
-      if (slots[to_size(t)] >= 0) {
-        as_row_put(&view, slots[to_size(t)], at<unsigned char>(records.data, t));
+      if (to[to_size(t)] >= 0) {
+        as_row_put(&view, to[to_size(t)], at<unsigned char>(records.data, t));
       }
     }
     if (expected != pool.slab) report.fail(tap, "pages differ from those of ref.sim's rows");
   };
-  judge_pages("k_cache", k, k_before, g.k_cache);
-  judge_pages("v_cache", v, v_before, g.v_cache);
+  judge_pages("k_cache", k, k_before, g.k_cache, slots);
+  judge_pages("v_cache", v, v_before, g.v_cache, slots);
+  if (c.wide == 0) return report;
+  judge_pages("k_wide", k_wide, k_wide_before, g.k_wide, wide_slots);
+  judge_pages("v_wide", v_wide, v_wide_before, g.v_wide, wide_slots);
   return report;
 }
 
@@ -571,34 +625,6 @@ const PagedCase kPagedCases[] = {
 INSTANTIATE_TEST_SUITE_P(Shapes, PagedAttentionProperty, testing::ValuesIn(kPagedCases),
                          name_of<PagedCase>);
 
-// ALiBi alone, behind a cap, beside a sink, over chunks, both ways in time, over splits and groups.
-std::vector<PagedCase> alibi_cases() {
-  std::vector<PagedCase> cases(8, {"", {257, 1, 0, 90}, 3, 8, 2, 64, 64, 16});
-  cases[0].name = "alibi_alone";
-  cases[1].name = "alibi_window_cap_sink";
-  cases[1].window = 50;
-  cases[1].soft_cap = 3;
-  cases[1].sinks = true;
-  cases[2].name = "alibi_not_causal";
-  cases[2].causal = 0;
-  cases[3].name = "alibi_splits";
-  cases[3].splits = 5;
-  cases[4].name = "alibi_chunks_local";
-  cases[4].chunk = 32;
-  cases[4].local = true;
-  cases[5].name = "alibi_prefill_of_12_heads";
-  cases[5].queries = 90;
-  cases[5].heads = 12;
-  cases[5].kv_heads = 4;
-  cases[6].name = "alibi_far";
-  cases[6].lengths = {9000};
-  cases[6].queries = 2;
-  cases[7].name = "alibi_f16_one_head";
-  cases[7].heads = cases[7].kv_heads = 1;
-  cases[7].record = kF16Hnd;
-  for (PagedCase& c : cases) c.alibi = c.name == "alibi_far" ? 0.01f : 0.7f;
-  return cases;
-}
 INSTANTIATE_TEST_SUITE_P(Masked, PagedAttentionProperty, testing::ValuesIn(masked_cases()),
                          name_of<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Placed, PagedAttentionProperty, testing::ValuesIn(placed_cases()),

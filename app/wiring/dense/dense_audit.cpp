@@ -49,6 +49,12 @@ constexpr DenseWire kRowWires[] = {
     {AS_OP_PAGED_ATTENTION, "v_cache", AS_OP_ROPE_KV_INSERT, "v_cache"},
 };
 
+// Of layers with rows of first tokens besides.
+constexpr DenseWire kWideWires[] = {
+    {AS_OP_PAGED_ATTENTION, "k_wide", AS_OP_ROPE_KV_INSERT, "k_wide"},
+    {AS_OP_PAGED_ATTENTION, "v_wide", AS_OP_ROPE_KV_INSERT, "v_wide"},
+};
+
 // What attention gave: of layers with caches, and of those without.
 constexpr DenseWire kPagedOutput[] = {{AS_OP_O_PROJ, "x", AS_OP_PAGED_ATTENTION, "o"}};
 constexpr DenseWire kPackedOutput[] = {{AS_OP_O_PROJ, "x", AS_OP_VARLEN_ATTENTION, "o"}};
@@ -147,6 +153,7 @@ void DenseAudit::check_sources(const OpParams& params, int layer) {
   check_wires(packed ? std::span<const DenseWire>(kPackedOutput) : kPagedOutput, params, layer);
   if (rows_of(layer) == layer) {
     check_wires(kRowWires, params, layer);
+    if (first_tokens_of(layer) > 0) check_wires(kWideWires, params, layer);
   } else {
     check_shared(params, layer);
   }
@@ -301,7 +308,7 @@ void DenseAudit::check_insertion(const OpParams& params, int layer) {
   number(params, layer, "rope.base", p.rope.base, n_.rope_thetas[to_size(layer)]);
   check_rope(params, layer, p.rope);
   if (rows_of(layer) != layer) {
-    for (const char* tap : {"k", "v", "slots", "k_cache", "v_cache"}) {
+    for (const char* tap : {"k", "v", "slots", "k_cache", "v_cache", "k_wide", "v_wide"}) {
       if (audited_data(params, *audited_tap(params, tap)) == nullptr) continue;
       wrong(params, layer, tap,
             fmt::format("it has {}, and its layer reads the rows of layer {}", tap,
@@ -316,14 +323,16 @@ void DenseAudit::check_insertion(const OpParams& params, int layer) {
     check_pages(params, layer, "slots", slots_,
                 layout_.of_tap(layer, params.op(), "k_cache")->group);
   }
-  for (const char* tap : {"k_cache", "v_cache"}) {
+  check_wide(params, layer, "wide_slots", slots_);
+  for (const char* tap : {"k_cache", "v_cache", "k_wide", "v_wide"}) {
     row_outputs_[{layer, parallel_.rank, tap}] = audited_data(params, *audited_tap(params, tap));
   }
 }
 
 void DenseAudit::check_peer(const OpParams& params, int layer) {
   if (params.op() != AS_OP_ROPE_KV_INSERT || rows_of(layer) != layer) return;
-  for (const char* tap : {"k_cache", "v_cache"}) {
+  for (const char* tap : {"k_cache", "v_cache", "k_wide", "v_wide"}) {
+    if (audited_data(params, *audited_tap(params, tap)) == nullptr) continue;
     const auto own = outputs_.find({params.op(), tap});
     if (own == outputs_.end() || own->second.layer != layer) continue;
     if (audited_data(params, *audited_tap(params, tap)) != own->second.data) continue;
@@ -335,7 +344,7 @@ void DenseAudit::check_peer(const OpParams& params, int layer) {
 void DenseAudit::check_shared(const OpParams& params, int layer) {
   if (params.op() != AS_OP_PAGED_ATTENTION) return;
   const int from = rows_of(layer);
-  for (const char* tap : {"k_cache", "v_cache"}) {
+  for (const char* tap : {"k_cache", "v_cache", "k_wide", "v_wide"}) {
     const auto written = row_outputs_.find({from, parallel_.rank, tap});
     if (written == row_outputs_.end()) continue;  // beside a session in the middle of a step
     if (audited_data(params, *audited_tap(params, tap)) == written->second) continue;
@@ -375,11 +384,34 @@ void DenseAudit::check_attention(const OpParams& params, int layer) {
   number(params, layer, "form", p.form, n_.form == AS_PAGED_CASCADE && hides ? 0 : n_.form);
   // Rows of chunks are found by a table that ends with them.
   number(params, layer, "chunk", p.chunk, 0);
+  number(params, layer, "wide_tokens", p.wide_tokens, static_cast<double>(first_tokens_of(layer)));
+  check_wide(params, layer, "wide_table", tables_);
   check_cache(params, layer, "k_cache");
   check_cache(params, layer, "v_cache");
   const int group = layout_.of_tap(layer, params.op(), "k_cache")->group;
   if (chunk_of(layer) == 0) return check_pages(params, layer, "table", tables_, group);
   check_pages(params, layer, "table", local_tables_, group, layout_.chunk_groups.front());
+}
+
+// Caches of first tokens, and the tensor that finds their rows.
+void DenseAudit::check_wide(const OpParams& params, int layer, const char* rows,
+                            const as_tensor& all) {
+  if (first_tokens_of(layer) == 0) {
+    for (const char* tap : {rows, "k_wide", "v_wide"}) {
+      if (audited_data(params, *audited_tap(params, tap)) == nullptr) continue;
+      wrong(params, layer, tap,
+            fmt::format("it has {}, and no row of its layer has 16 bits besides", tap));
+    }
+    return;
+  }
+  check_cache(params, layer, "k_wide");
+  check_cache(params, layer, "v_wide");
+  check_pages(params, layer, rows, all, layout_.of_tap(layer, params.op(), "k_wide")->group);
+}
+
+std::int64_t DenseAudit::first_tokens_of(int layer) const {
+  const bool known = layer >= 0 && to_size(layer) < n_.first_tokens.size();
+  return known ? n_.first_tokens[to_size(layer)] : 0;
 }
 
 // What the code says is held to ref.model's scores.

@@ -41,6 +41,9 @@ class DenseAudit : public LayerAudit {
   // Tokens of the chunks of a running layer, 0 = none.
   std::int64_t chunk_of(int layer) const;
   void check_cache(const OpParams& params, int layer, const char* tap);
+  // First tokens of a running layer that have rows of 16 bits too.
+  std::int64_t first_tokens_of(int layer) const;
+  void check_wide(const OpParams& params, int layer, const char* rows, const as_tensor& all);
 
   const reference::DenseNumbers n_;
   as_tensor local_tables_{};  // of groups with chunks, of this step

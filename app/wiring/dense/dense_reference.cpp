@@ -75,6 +75,8 @@ reference::DenseNumbers dense_numbers(const ModelConfig& c) {
     n.chunks.push_back(of_layer(d.chunks));
     const double theta = local ? d.local_rope_theta : c.rope_theta;
     n.rope_thetas.push_back(of_layer(d.unrotated) != 0 ? 0 : theta);
+    const bool sees_all = window == 0 && n.chunks.back() == 0;
+    n.first_tokens.push_back(sees_all ? d.first_tokens_16bit : 0);
   }
   n.rows_of = shared_rows(c);
   n.qk_norm = d.qk_norm;

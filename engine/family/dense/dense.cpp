@@ -26,7 +26,13 @@ constexpr PublishedModel kDenseModels[] = {
     {"T5ForConditionalGeneration", "t5"},
 };
 
-constexpr NamedCache kDenseCaches[] = {{kKeyCache, "k", "keys"}, {kValueCache, "v", "values"}};
+constexpr NamedCache kDenseCaches[] = {{kKeyCache, "k", "keys"},
+                                       {kValueCache, "v", "values"},
+                                       {kWideKeyCache, "k_wide", "keys of first tokens"},
+                                       {kWideValueCache, "v_wide", "values of first tokens"}};
+constexpr const char* kFirstGroup = "first";
+
+bool is_wide(const NamedCache& named) { return named.id.nth == 1; }
 
 const char* dense_type(const ModelConfig& config, int layer) {
   if (config.dense.encoder || dense_side(config, layer) == kSourceSide) return kDenseTypes[3];
@@ -43,7 +49,14 @@ CacheSpec dense_spec(int layer, const NamedCache& named, const ModelConfig& conf
   s.record = config.dense.cache_record;
   s.num_kv_heads = config.kv_heads;
   s.head_dim = config.head_dim;
-  s.head_dim_v = named.id == kValueCache ? config.head_dim : 0;
+  s.head_dim_v = named.id.role == AS_CACHE_V ? config.head_dim : 0;
+  if (is_wide(named)) {
+    s.record = AS_RECORD_BF16;
+    s.retention = {GroupKind::kFirst, config.dense.block_tokens / 2,
+                   config.dense.first_tokens_16bit};
+    s.group_name = kFirstGroup;
+    return s;
+  }
   const int window = dense_window(config, layer), chunk = dense_chunk(config, layer);
   const GroupKind kind = chunk > 0    ? GroupKind::kChunked
                          : window > 0 ? GroupKind::kSliding
@@ -127,6 +140,11 @@ std::int64_t dense_scales_beside(const ModelConfig& config) {
   return format->parts[0].per == AS_PER_TENSOR ? 1 : 0;
 }
 
+int dense_first_tokens(const ModelConfig& config, int layer) {
+  const bool forgets = dense_window(config, layer) > 0 || dense_chunk(config, layer) > 0;
+  return forgets ? 0 : config.dense.first_tokens_16bit;
+}
+
 std::span<const std::int32_t> dense_cache_records() {
   static constexpr std::int32_t kRecords[] = {AS_RECORD_BF16,           AS_RECORD_F16,
                                               AS_RECORD_FP8_TENSOR,     AS_RECORD_FP8_HEAD,
@@ -182,7 +200,10 @@ std::vector<CacheSpec> dense_caches(const ModelConfig& config) {
   std::vector<CacheSpec> specs;
   for (int i = 0; i < config.num_layers() && !config.dense.encoder; ++i) {
     if (dense_shares_with(config, i) >= 0 || dense_side(config, i) == kSourceSide) continue;
-    for (const NamedCache& named : kDenseCaches) specs.push_back(dense_spec(i, named, config));
+    for (const NamedCache& named : kDenseCaches) {
+      if (is_wide(named) && dense_first_tokens(config, i) == 0) continue;
+      specs.push_back(dense_spec(i, named, config));
+    }
   }
   return specs;
 }

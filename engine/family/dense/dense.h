@@ -18,6 +18,11 @@ const Family& dense();
 
 inline constexpr CacheId kKeyCache{AS_CACHE_K, 0};    // "k"
 inline constexpr CacheId kValueCache{AS_CACHE_V, 0};  // "v"
+// Of a request's first tokens in 16 bits, beside those: "k_wide", "v_wide". Their group has pages
+// of half as many tokens, which are as large, so that blocks of one pool serve both, and tables
+// that end with these tokens (GroupKind::kFirst).
+inline constexpr CacheId kWideKeyCache{AS_CACHE_K, 1};
+inline constexpr CacheId kWideValueCache{AS_CACHE_V, 1};
 
 // Tokens that those of a running layer see; 0 = all.
 int dense_window(const ModelConfig& config, int layer);
@@ -36,6 +41,9 @@ int dense_shares_with(const ModelConfig& config, int layer);
 std::int64_t dense_scales_beside(const ModelConfig& config);
 // What rows of K and V may hold: those of DenseAttention::cache_record.
 std::span<const std::int32_t> dense_cache_records();
+// First tokens of which a running layer, or the one that it shares with, has rows of 16 bits too:
+// DenseAttention::first_tokens_16bit, none in layers that forget them. 0 = none.
+int dense_first_tokens(const ModelConfig& config, int layer);
 // One of them by the name of its format: "fp8_tensor".
 Result<std::int32_t> dense_cache_record(const std::string& name);
 // "NHD" or "HND": in which order axes of a page lie in memory.

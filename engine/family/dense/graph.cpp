@@ -136,6 +136,11 @@ class GraphOfDense {
       if (dense_scales_beside(config_) > 0) {
         insert.weight("k_scale", "k_scale").weight("v_scale", "v_scale");
       }
+      if (dense_first_tokens(config_, i) > 0) {
+        insert.slots("wide_slots", kWideKeyCache, "slots")
+            .cache("k_wide", kWideKeyCache)
+            .cache("v_wide", kWideValueCache);
+      }
     }
     nodes.push_back(std::move(insert));
     Node attention = Node(AS_OP_PAGED_ATTENTION)
@@ -167,6 +172,11 @@ class GraphOfDense {
     if (config_.dense.sinks) attention.weight("sinks", "sinks");
     if (dense_scales_beside(config_) > 0) {
       attention.weight("k_scale", "k_scale").weight("v_scale", "v_scale");
+    }
+    if (dense_first_tokens(config_, i) > 0) {
+      attention.cache("k_wide", kWideKeyCache)
+          .cache("v_wide", kWideValueCache)
+          .table("wide_table", kWideKeyCache, "tables");
     }
     nodes.push_back(attended(std::move(attention)));
   }

@@ -256,6 +256,7 @@ ModelConfig read_dense(JsonObject& root) {
   if (root.choice("attnscope_cache_layout", {"NHD", "HND"}, "NHD") == "HND") {
     d.cache_record |= AS_RECORD_HND;
   }
+  d.first_tokens_16bit = int_of(root.integer("attnscope_first_tokens_16bit", 0, kMostDenseRead, 0));
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
   const char* style = type == "llama4_text" ? "gptj" : "neox";
   const bool pairs = root.choice("attnscope_rope_style", {"neox", "gptj"}, style) == "gptj";
@@ -356,6 +357,7 @@ nlohmann::ordered_json dense_write_config(const ModelConfig& c, bool) {
   const std::int32_t placed = d.cache_record & AS_RECORD_HND, record = d.cache_record & ~placed;
   if (record != AS_RECORD_BF16) j["attnscope_cache_dtype"] = as_row_format_of(record)->name;
   if (placed != 0) j["attnscope_cache_layout"] = dense_page_layout(c);
+  if (d.first_tokens_16bit > 0) j["attnscope_first_tokens_16bit"] = d.first_tokens_16bit;
   if (!d.mask.empty()) j["attnscope_mask"] = d.mask;
   if (!d.score.empty()) j["attnscope_score"] = d.score;
   if (c.num_layers() != c.published_layers()) j["attnscope_layers"] = c.layers;

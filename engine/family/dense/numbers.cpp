@@ -47,6 +47,7 @@ void dense_layer_numbers(as_op_id op, int layer, const ModelConfig& config, std:
       p.mask_code = dense_mask_code(d.mask, false);
       p.score_code = dense_mask_code(d.score, true);
       p.form = dense_form(config, layer);
+      p.wide_tokens = dense_first_tokens(config, layer);
       p.bias_distance = cross ? 0 : d.bias_distance;
       break;
     }

@@ -134,6 +134,36 @@ Result<void> check_masks(const ModelConfig& c) {
   return {};
 }
 
+// Rows of 16 bits beside those of codes: whole pages of half as many tokens, which are no larger.
+Result<void> check_first_tokens(const ModelConfig& c) {
+  const DenseAttention& d = c.dense;
+  const int tokens = d.first_tokens_16bit;
+  if (tokens == 0) return {};
+  const char* const key = "first_tokens_16bit";
+  const std::string given = fmt::format("{}", tokens);
+  const as_row_format& format = *as_row_format_of(d.cache_record);
+  if (format.parts[0].scale == AS_CODE_NONE) {
+    return not_allowed(key, given,
+                       fmt::format("0 where all rows have 16 bits (cache_dtype {}); choose rows of "
+                                   "codes, such as fp8_tensor",
+                                   format.name));
+  }
+  if (d.block_tokens % 2 != 0) {
+    return not_allowed(key,
+                       fmt::format("{} beside attnscope_block_size {}", tokens, d.block_tokens),
+                       "even block sizes: a page of first tokens has half as many");
+  }
+  if (tokens < 0 || tokens > c.max_position || tokens % (d.block_tokens / 2) != 0) {
+    return not_allowed(
+        key, given,
+        fmt::format("multiples of {}, half a page, up to {}", d.block_tokens / 2, c.max_position));
+  }
+  for (int i = 0; i < c.num_layers(); ++i) {
+    if (dense_first_tokens(c, i) > 0) return {};
+  }
+  return not_allowed(key, given, "0: no layer that runs sees its first tokens to the end");
+}
+
 // Rows of codes, where there are rows, of layers that have them for themselves.
 Result<void> check_cache_record(const ModelConfig& c) {
   const std::int32_t record = c.dense.cache_record & ~AS_RECORD_HND;
@@ -191,6 +221,7 @@ Result<void> check_dense_layers(const ModelConfig& c) {
                        fmt::format("ascending layers from 0 to {}, each once", count - 1));
   }
   if (auto ok = check_cache_record(c); !ok) return ok;
+  if (auto ok = check_first_tokens(c); !ok) return ok;
   return check_shared(c);
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd/simd.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -230,6 +231,12 @@ void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* cop
 
 void copy_rows_read(const as_paged_attention_params& params, AttentionCopy* copy) {
   copy->window_rows = rows_of(params.v_cache, copy->slots);
+  if (params.wide_tokens == 0) return;
+  std::vector<std::int64_t> first;
+  const std::size_t cache = offsetof(as_paged_attention_params, v_wide);
+  RowAccess::for_each(&params, *RowAccess::find(AS_OP_PAGED_ATTENTION, cache),
+                      [&](const RowVisit& v) { first.push_back(v.slot); });
+  copy->extra_rows = rows_of(params.v_wide, std::move(first));
 }
 
 std::int64_t attention_bytes(const AttentionCopy& copy) {

@@ -23,9 +23,17 @@ AttentionCopy copy_attention(const as_paged_attention_params& params,
 AttentionCopy copy_attention(const as_varlen_attention_params& params,
                              const std::vector<std::int32_t>& rows, const as_threads* threads);
 
+// Where a row of a request lies among those of its first tokens, in one of their caches; -1 = it is
+// none of these.
+struct WideRow {
+  std::int64_t slot = -1;
+};
+WideRow wide_row(const as_paged_attention_params& params, const as_cache& cache,
+                 std::int32_t request, std::int64_t row);
+
 // The rows behind the slots of a copy, as they are in the caches now; their steps are not known.
 void copy_rows_read(const as_sparse_attention_params& params, AttentionCopy* copy);
-// Those of the values.
+// Those of the values; extra_rows are those of first tokens.
 void copy_rows_read(const as_paged_attention_params& params, AttentionCopy* copy);
 
 std::int64_t attention_bytes(const AttentionCopy& copy);

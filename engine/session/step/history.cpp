@@ -220,8 +220,21 @@ as_cache LogicalSource::cache(int layer, CacheId id, int peer) const {
 }
 
 as_tensor LogicalSource::slots(int layer, CacheId id) const {
-  const auto& rows = step_.rows_of(row_ratio(*layout_.find(layer, id)));
-  return make_tensor(rows.data(), {to_count(rows.size())});
+  const CacheSpec& spec = *layout_.find(layer, id);
+  const auto& rows = step_.rows_of(row_ratio(spec));
+  if (spec.retention.kind != GroupKind::kFirst) {
+    return make_tensor(rows.data(), {to_count(rows.size())});
+  }
+  // A request's rows begin at the last beginning that is not behind them.
+  std::vector<std::int32_t> begins = step_.table(row_ratio(spec));
+  std::ranges::sort(begins);
+  first_rows_ = rows;
+  for (std::int64_t& row : first_rows_) {
+    if (row < 0) continue;
+    const auto behind = std::ranges::upper_bound(begins, row);
+    if (behind != begins.begin() && row - *std::prev(behind) >= spec.retention.window) row = -1;
+  }
+  return make_tensor(first_rows_.data(), {to_count(first_rows_.size())});
 }
 
 as_tensor LogicalSource::table(int layer, CacheId id) const {

@@ -148,6 +148,7 @@ class LogicalSource : public CacheSource {
   const History& history_;
   const LogicalMetadata& step_;
   std::int64_t list_columns_;
+  mutable std::vector<std::int64_t> first_rows_;  // of a group that has no rows behind them
 };
 
 }  // namespace attnscope

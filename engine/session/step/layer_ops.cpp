@@ -37,7 +37,7 @@ class ParamsBuilder {
     context_.graph->family->set_layer_numbers(node_.op(), layer_, *context_.config, rows_per_block,
                                               params_.data());
     for (const as_cache_access& access : RowAccess::of(node_.op())) {
-      if (access.chunk == 0) continue;
+      if (access.chunk == 0 || params_.cache(access.cache).record == AS_RECORD_NONE) continue;
       params_.integer(access.chunk) =
           source_.chunk(layer_, tap_cache(node_.op(), std::size_t{access.cache}));
     }

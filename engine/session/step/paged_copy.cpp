@@ -27,11 +27,7 @@ void values_of(const as_cache& cache, const as_tensor& scales, const std::uint8_
 class PagedWeights {
  public:
   PagedWeights(const as_paged_attention_params& params, const std::vector<std::int32_t>& rows)
-      : p_(params),
-        rows_(rows),
-        dims_(p_.q.shape[2]),
-        layout_(
-            as_row_layout_of(p_.k_cache.record, p_.k_cache.width, as_cache_heads(&p_.k_cache), 1)) {
+      : p_(params), rows_(rows), dims_(p_.q.shape[2]) {
     out_.heads = p_.q.shape[1];
     for (const std::int32_t token : rows_) {
       const auto [first, end] = seen(token);
@@ -104,13 +100,18 @@ class PagedWeights {
     const std::int64_t position = *at<std::int64_t>(p_.positions, token);
     const auto [query_place, first_place] = places_of(token);
     std::int64_t* slots = out_.slots.data() + i * columns;
-    std::vector<std::uint8_t> row(to_size(layout_.row));
+    std::vector<std::uint8_t> row;
     std::vector<float> keys(to_size(p_.k_cache.width));
     for (std::int64_t c = 0; c < count; ++c) {
       slots[c] = slot_of(*at<std::int32_t>(p_.token_to_req, token), first + c);
       if (slots[c] < 0) continue;
-      as_row_get(&p_.k_cache, slots[c], row.data());
-      values_of(p_.k_cache, p_.k_scale, row.data(), keys);
+      // The row that is read, which of first tokens is another one than that in the slot.
+      const WideRow wide =
+          wide_row(p_, p_.k_wide, *at<std::int32_t>(p_.token_to_req, token), first + c);
+      const as_cache& cache = wide.slot < 0 ? p_.k_cache : p_.k_wide;
+      row.resize(to_size(as_cache_row_bytes(&cache)));
+      as_row_get(&cache, wide.slot < 0 ? slots[c] : wide.slot, row.data());
+      values_of(cache, p_.k_scale, row.data(), keys);
       for (std::int64_t h = 0; h < out_.heads; ++h) {
         const auto* q = at<bf16_t>(p_.q, token, h);
         float dot = 0;
@@ -175,11 +176,20 @@ class PagedWeights {
   const as_paged_attention_params& p_;
   const std::vector<std::int32_t>& rows_;
   const std::int64_t dims_;
-  const as_row_layout layout_;  // of one key row
   AttentionCopy out_;
 };
 
 }  // namespace
+
+WideRow wide_row(const as_paged_attention_params& p, const as_cache& cache, std::int32_t request,
+                 std::int64_t row) {
+  if (row >= p.wide_tokens || cache.rows_per_block < 1) return {};
+  const std::int64_t column = row / cache.rows_per_block;
+  if (column >= p.wide_table.shape[1]) return {};
+  const std::int64_t block = *at<std::int32_t>(p.wide_table, request, column);
+  if (block <= 0 || block >= cache.data.shape[0]) return {};
+  return {block * cache.rows_per_block + row % cache.rows_per_block};
+}
 
 AttentionCopy copy_attention(const as_paged_attention_params& params,
                              const std::vector<std::int32_t>& rows, const as_threads* threads) {

@@ -157,6 +157,7 @@ void RowsAsRead::replace(const OpParams& engine, OpParams& copy) {
   for (std::size_t i = 0; i < accesses.size(); ++i) {
     const as_cache_access& access = accesses[i];
     if (access.direction != AS_TAP_IN) continue;
+    if (engine.cache(access.cache).record == AS_RECORD_NONE) continue;
     if (RowAccess::by_table(access)) {
       by_table(engine, access, memory_[i], copy);
     } else if (access.by == AS_BY_SLOTS) {

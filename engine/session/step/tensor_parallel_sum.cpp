@@ -37,7 +37,8 @@ Result<void> TensorParallelSum::run(int layer, int rank, const OpContext& contex
     OpParams params = layer_op_params(op, layer, context, frame_, source);
     for (const as_cache_access& access : RowAccess::of(op)) {
       if (access.direction != AS_TAP_OUT) continue;
-      if (parts_.layout.of_tap(layer, op, access.cache, rank)->peer == rank) continue;
+      const CacheSpec* spec = parts_.layout.of_tap(layer, op, access.cache, rank);
+      if (spec == nullptr || spec->peer == rank) continue;
       params.tensor(access.rows) =
           make_tensor(no_slots_.data(), {static_cast<std::int64_t>(no_slots_.size())});
     }

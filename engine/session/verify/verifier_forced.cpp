@@ -40,7 +40,8 @@ bool is_quantiser(const OpParams& params) {
 as_tensor scales_beside(const OpParams& params, const as_tap_info& cache) {
   if (params.op() != AS_OP_ROPE_KV_INSERT) return no_tensor();
   const auto& p = params.get<as_rope_kv_insert_params>();
-  return cache.offset == offsetof(as_rope_kv_insert_params, k_cache) ? p.k_scale : p.v_scale;
+  if (cache.offset == offsetof(as_rope_kv_insert_params, k_cache)) return p.k_scale;
+  return cache.offset == offsetof(as_rope_kv_insert_params, v_cache) ? p.v_scale : no_tensor();
 }
 
 // Records of one cache tap as values [T, width].

@@ -96,7 +96,7 @@ void Verifier::follow_shared(int layer, const OpParams& params, int peer, Histor
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps && !prefix_reuse_.empty(); ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || tap.kind != AS_TAP_CACHE) continue;
+    if (tap.direction != AS_TAP_OUT || !params.has_cache(tap)) continue;
     const CacheSpec& spec = spec_of(layer, params, tap, peer);
     if (spec.peer == peer) prefix_reuse_.follow(spec, shadow_, history);
   }

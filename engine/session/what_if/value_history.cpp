@@ -171,8 +171,19 @@ class HistoryBuilder {
       c.status = c.slot < 0                        ? "null"
                  : shadow.row_of(spec, c.slot) < 0 ? "never written"
                                                    : "contributed";
+      // Of first tokens another row is read than that in the table's slot.
+      const as_cache* cache = &p.v_cache;
+      const std::int32_t request = *at<std::int32_t>(p.token_to_req, h_.token);
+      const WideRow wide = c.row < 0 ? WideRow{} : wide_row(p, p.v_wide, request, c.row);
+      if (wide.slot >= 0) {
+        const CacheSpec& first = *wide_rows(session_.parts().layout, layer_, AS_CACHE_V, c.row);
+        cache = &p.v_wide;
+        c.slot = static_cast<std::int32_t>(wide.slot);
+        c.block = c.slot / first.rows_per_block;
+        c.status = shadow.row_of(first, c.slot) < 0 ? "never written" : "contributed";
+      }
       if (c.slot >= 0) {
-        decode_element(p.v_cache, p.v_scale, c.slot, kv_head * p.o.shape[2] + h_.dim, c);
+        decode_element(*cache, p.v_scale, c.slot, kv_head * p.o.shape[2] + h_.dim, c);
         const std::size_t i = to_size(h_.head * copy_.window + k);
         c.logit = static_cast<double>(copy_.logits[i]);
         c.weight = static_cast<double>(copy_.weights[i]);

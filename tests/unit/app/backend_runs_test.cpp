@@ -85,6 +85,18 @@ TEST(BackendRuns, TakesLayoutsWindowsAndSharedRows) {
   }
 }
 
+// No backend of vLLM has them.
+TEST(BackendRuns, FirstTokensInSixteenBitsAreRefusedByAll) {
+  Scenario scenario = scenario_of_model("tiny-llama-fp8");
+  ASSERT_TRUE(set_first_tokens(scenario.model, 24));
+  const auto runs = run_backends(scenario, all_lanes(), {});
+  ASSERT_TRUE(runs) << runs.error().text();
+  for (const BackendRun& run : runs->runs) {
+    EXPECT_NE(run.refused.find("first tokens"), std::string::npos) << run.name << run.refused;
+  }
+  EXPECT_NE(describe(*runs).find("nothing was computed"), std::string::npos) << describe(*runs);
+}
+
 TEST(BackendRuns, FindsALaneThatIsWrong) {
   const auto runs =
       run_backends(scenario_of_model("tiny-gemma"), all_lanes(),

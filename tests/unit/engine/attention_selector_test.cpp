@@ -101,6 +101,8 @@ std::vector<RuleCase> rule_cases() {
        "all rows alone"},
       {"head scales", "TRITON_ATTN", plain(), [](R& r) { r.head_scales = true; }, "scales a head",
        "no scales a head"},
+      {"first tokens", "TRITON_ATTN", plain(), [](R& r) { r.first_tokens_16bit = 32; },
+       "the first 32 tokens in 16 bits", "one format for all tokens"},
       {"compute capability", "FLASH_ATTN", plain("sm_80"),
        [](R& r) { (void)set_platform(r, "sm_75"); }, "7.5", "8.0 and newer"},
       {"attention type", "FLASHINFER", plain(), [](R& r) { r.type = AttentionType::kEncoder; },

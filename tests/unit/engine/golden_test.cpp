@@ -188,6 +188,8 @@ TEST(GoldenInputs, EveryOpOfTheTableHasThemSaveTheEnginesOwn) {
       if (id == AS_OP_INVERSE_ROPE && tap.optional != 0) continue;
       // Of models that select tokens: in the golden of a session.
       if (id == AS_OP_SLOT_MAPPING && std::string_view(tap.name) == "seen_lens") continue;
+      // Of models that keep first tokens in 16 bits: likewise.
+      if (std::string_view(tap.name).ends_with("_wide")) continue;
       EXPECT_TRUE(outputs.contains(tap.name)) << info.name << " " << tap.name;
     }
   }

@@ -41,7 +41,9 @@ void own_slots(const Session& session, DumpInvariants& to) {
       const std::int64_t position = m.positions[to_size(t)];
       const std::int32_t held =
           *at<std::int32_t>(table, m.token_to_req[to_size(t)], position / block);
-      to.check(kDenseOwnSlots, held != AS_NULL_BLOCK && slot == held * block + position % block,
+      const bool no_row = groups[g].with_rows(position + 1) <= position;
+      const bool own = held != AS_NULL_BLOCK && slot == held * block + position % block;
+      to.check(kDenseOwnSlots, no_row ? slot == -1 : own,
                fmt::format("token {} (position {}), group {}: slot {}, its block is {}", t,
                            position, g, slot, held));
     }
