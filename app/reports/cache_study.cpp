@@ -56,9 +56,18 @@ struct StudyCache {
   as_cache cache{};
 };
 
-// The caches of all layers in one format.
+// The caches of all layers in one format. Where first tokens keep 16 bits: theirs, empty in layers
+// that forget them.
 struct StudyRows {
   std::vector<StudyCache> keys, values;
+  std::int64_t first_tokens = 0;
+  std::vector<std::optional<StudyCache>> wide_keys, wide_values;
+};
+
+// A format of the study.
+struct StudyFormat {
+  std::int32_t record = AS_RECORD_BF16;
+  std::int64_t first_tokens = 0;
 };
 
 // What some tokens came to: of each layer its input and the output of attention, then scores.
@@ -108,11 +117,18 @@ class DenseRun {
     }
   }
 
-  StudyRows empty_rows(std::int32_t record) const {
+  StudyRows empty_rows(const StudyFormat& format) const {
     StudyRows rows;
+    rows.first_tokens = format.first_tokens;
+    const std::int64_t heads = config_.kv_heads, dim = config_.head_dim;
     for (int i = 0; i < config_.num_layers(); ++i) {
-      rows.keys.emplace_back(record, config_.kv_heads, config_.head_dim, rows_);
-      rows.values.emplace_back(record, config_.kv_heads, config_.head_dim, rows_);
+      rows.keys.emplace_back(format.record, heads, dim, rows_);
+      rows.values.emplace_back(format.record, heads, dim, rows_);
+      rows.wide_keys.emplace_back();
+      rows.wide_values.emplace_back();
+      if (rows.first_tokens == 0 || dense_window(config_, i) > 0) continue;
+      rows.wide_keys.back().emplace(AS_RECORD_BF16, heads, dim, rows.first_tokens);
+      rows.wide_values.back().emplace(AS_RECORD_BF16, heads, dim, rows.first_tokens);
     }
     return rows;
   }
@@ -128,8 +144,8 @@ class DenseRun {
   }
 
   // All rows as they were before quantisation, in another format.
-  Result<StudyRows> rows_in(std::int32_t record) {
-    StudyRows rows = empty_rows(record);
+  Result<StudyRows> rows_in(const StudyFormat& format) {
+    StudyRows rows = empty_rows(format);
     for (int i = 0; i < config_.num_layers(); ++i) {
       calibrate(keys_[to_size(i)], rows.keys[to_size(i)]);
       calibrate(values_[to_size(i)], rows.values[to_size(i)]);
@@ -236,6 +252,12 @@ class DenseRun {
     p.v_cache = v.cache;
     p.k_scale = k.scale();
     p.v_scale = v.scale();
+    if (!rows.wide_keys[to_size(i)]) return;
+    first_slots_ = positions_;
+    for (std::int64_t& slot : first_slots_) slot = slot < rows.first_tokens ? slot : -1;
+    p.wide_slots = make_tensor(first_slots_.data(), {n});
+    p.k_wide = rows.wide_keys[to_size(i)]->cache;
+    p.v_wide = rows.wide_values[to_size(i)]->cache;
   }
 
   // h: its input, then its output.
@@ -277,6 +299,12 @@ class DenseRun {
       p.k_scale = rows.keys[to_size(i)].scale();
       p.v_scale = rows.values[to_size(i)].scale();
       p.table = make_tensor(table_.data(), {std::int64_t{1}, to_count(table_.size())});
+      if (rows.wide_keys[to_size(i)]) {
+        p.k_wide = rows.wide_keys[to_size(i)]->cache;
+        p.v_wide = rows.wide_values[to_size(i)]->cache;
+        p.wide_table = p.table;
+        p.wide_tokens = static_cast<std::int32_t>(rows.first_tokens);
+      }
       p.token_to_req = make_tensor(requests_.data(), {n});
       p.positions = make_tensor(positions_.data(), {n});
       p.seq_lens = make_tensor(&length_, {std::int64_t{1}});
@@ -329,7 +357,7 @@ class DenseRun {
   const as_threads* threads_;
   const std::int64_t rows_;
   std::vector<std::int32_t> table_, requests_;
-  std::vector<std::int64_t> positions_;
+  std::vector<std::int64_t> positions_, first_slots_;
   std::int32_t length_ = 0;
   std::vector<Numbers16> keys_, values_;  // of all rows before quantisation, by layer
   std::vector<as_rope> ropes_;
@@ -366,6 +394,40 @@ Result<Weights> study_weights(const Scenario& scenario, const as_threads* thread
   return std::move(loaded->weights);
 }
 
+// All formats as they are, then those with first tokens in 16 bits, where a layer sees these to the
+// end.
+std::vector<StudyFormat> study_formats(const ModelConfig& config, std::int64_t first_tokens) {
+  std::vector<StudyFormat> formats;
+  for (const std::int32_t record : dense_cache_records()) formats.push_back({record, 0});
+  bool sees_all = false;
+  for (int i = 0; i < config.num_layers(); ++i) sees_all |= dense_window(config, i) == 0;
+  if (!sees_all || first_tokens == 0) return formats;
+  for (const std::int32_t record :
+       {AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_INT8_TOKEN_HEAD}) {
+    formats.push_back({record, first_tokens});
+  }
+  return formats;
+}
+
+// Of one layer, keys and values.
+std::int64_t bytes_of_token(const ModelConfig& config, std::int32_t record) {
+  const std::int64_t width = std::int64_t{config.kv_heads} * config.head_dim;
+  return 2 * as_row_layout_of(record, width, config.kv_heads, 1).row;
+}
+
+CacheStudyFormat described(const ModelConfig& config, const StudyFormat& format) {
+  CacheStudyFormat of;
+  of.name = as_row_format_of(format.record)->name;
+  of.bytes_per_token = bytes_of_token(config, format.record) * config.num_layers();
+  if (format.first_tokens == 0) return of;
+  of.name += fmt::format("+first{}", format.first_tokens);
+  of.first_tokens = format.first_tokens;
+  for (int i = 0; i < config.num_layers(); ++i) {
+    if (dense_window(config, i) == 0) of.first_bytes += bytes_of_token(config, AS_RECORD_BF16);
+  }
+  return of;
+}
+
 CacheStudyPoint compared(std::int64_t length, const StudyRun& bf16, const StudyRun& forced,
                          const StudyRun& free) {
   CacheStudyPoint point;
@@ -396,6 +458,10 @@ Result<void> fits_cache_study(const ModelConfig& c, const CacheStudyOptions& opt
                                  c.name),
                      "take tiny-llama, tiny-gemma, tiny-gptoss or a checkpoint of such a model");
   }
+  if (options.first_tokens < 0 || options.first_tokens > c.max_position) {
+    return bad_input(fmt::format("{} first tokens in 16 bits; allowed: 0 to {} (positions of {})",
+                                 options.first_tokens, c.max_position, c.name));
+  }
   if (options.lengths.empty() || !std::ranges::is_sorted(options.lengths) ||
       options.lengths.front() < options.tokens || options.lengths.back() > c.max_position) {
     return bad_input(
@@ -410,6 +476,7 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
                                        const as_threads* threads, StudyProgress* progress) {
   Scenario plain = scenario;
   plain.model.dense.cache_record = AS_RECORD_BF16;
+  plain.model.dense.first_tokens_16bit = 0;
   const ModelConfig& config = plain.model;
   if (auto ok = fits_cache_study(config, options); !ok) return ok.error();
   if (auto ok = check_memory(2 * parameter_count(config)); !ok) return ok.error();
@@ -418,10 +485,11 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
   auto text = study_text(options.lengths.back());
   if (!text) return text.error();
   DenseRun run(config, *weights, std::move(*text), threads);
-  StudyRows plain_rows = run.empty_rows(AS_RECORD_BF16);
+  StudyRows plain_rows = run.empty_rows({});
+  const std::vector<StudyFormat> formats = study_formats(config, options.first_tokens);
   const std::int64_t chunks = (options.lengths.back() + kPrefillChunk - 1) / kPrefillChunk;
   const std::int64_t lengths = to_count(options.lengths.size());
-  StudySteps steps(progress, chunks + to_count(dense_cache_records().size()) * lengths);
+  StudySteps steps(progress, chunks + to_count(formats.size()) * lengths);
   if (auto ok = run.prefill(plain_rows, steps); !ok) return ok.error();
   std::vector<StudyRun> bf16;
   for (const std::int64_t length : options.lengths) {
@@ -434,13 +502,9 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
     }
   }
   CacheStudy study{config.name, options.tokens, {}};
-  for (const std::int32_t record : dense_cache_records()) {
-    CacheStudyFormat& format = study.formats.emplace_back();
-    format.name = as_row_format_of(record)->name;
-    const as_row_layout row = as_row_layout_of(
-        record, std::int64_t{config.kv_heads} * config.head_dim, config.kv_heads, 1);
-    format.bytes_per_token = 2 * row.row * config.num_layers();
-    auto rows = run.rows_in(record);
+  for (const StudyFormat& one : formats) {
+    CacheStudyFormat& format = study.formats.emplace_back(described(config, one));
+    auto rows = run.rows_in(one);
     if (!rows) return rows.error();
     for (std::size_t i = 0; i < options.lengths.size(); ++i) {
       if (auto ok = steps.step(); !ok) return ok.error();

@@ -9,8 +9,13 @@
 //   changed  tokens, of those looked at, after which another one is sampled then
 //
 // Static scales are those that take the largest number of the first 128 rows to the largest code.
+//
+// Behind the formats come those in which first tokens keep 16 bits ("fp8_tensor+first32"), in
+// layers that see all tokens: the caches and the table that attention of such a session reads
+// (paged_params.h), the rows of codes beside them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -25,7 +30,8 @@ namespace attnscope {
 
 struct CacheStudyOptions {
   std::vector<std::int64_t> lengths = {128, 512, 2048, 8192, 32768};  // ascending
-  std::int64_t tokens = 16;  // that are looked at, the last ones of a length
+  std::int64_t tokens = 16;        // that are looked at, the last ones of a length
+  std::int64_t first_tokens = 32;  // that keep 16 bits in some formats; 0 = no such formats
 };
 
 struct CacheStudyPoint {
@@ -38,6 +44,18 @@ struct CacheStudyFormat {
   std::string name;                  // of the row format
   std::int64_t bytes_per_token = 0;  // of all layers, keys and values
   std::vector<CacheStudyPoint> points;
+  std::int64_t first_tokens = 0;  // that have rows of 16 bits besides,
+  std::int64_t first_bytes = 0;   // of so many bytes a token, of all layers
+
+  // Of a request of so many tokens, in the mean.
+  double bytes_at(std::int64_t length) const {
+    const auto first = static_cast<double>(std::min(first_tokens, length) * first_bytes);
+    return static_cast<double>(bytes_per_token) + first / static_cast<double>(length);
+  }
+  // At the longest length.
+  double bytes() const {
+    return points.empty() ? static_cast<double>(bytes_per_token) : bytes_at(points.back().length);
+  }
 };
 
 struct CacheStudy {

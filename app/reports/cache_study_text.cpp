@@ -14,8 +14,9 @@ namespace {
 
 constexpr double kStudyWide = 760, kStudyHigh = 420;
 constexpr double kStudyLeft = 70, kStudyRight = 560, kStudyTop = 40, kStudyBottom = 370;
-constexpr std::array kStudyColours = {"#1f6fb4", "#c4501b", "#2a8a4a", "#8a3fa0", "#a8861a",
-                                      "#1a9aa0", "#b03060", "#555555", "#5060c0"};
+constexpr std::array kStudyColours = {"#1f6fb4", "#c4501b", "#2a8a4a", "#8a3fa0",
+                                      "#a8861a", "#1a9aa0", "#b03060", "#555555",
+                                      "#5060c0", "#d08c00", "#7a5230", "#0f5132"};
 
 struct StudySpan {
   double low = 0, high = 0;  // logarithms
@@ -33,18 +34,18 @@ std::string cache_study_text(const CacheStudy& study) {
   std::string out = fmt::format(
       "{}: rows of keys and values in each format, the last {} tokens of every length over the "
       "same "
-      "rows\n\nbytes a token, all layers; error of attention's output, of its length\n",
+      "rows\n\nbytes a token, all layers, at the longest length; error of attention's output, of "
+      "its length\n",
       study.model, study.tokens);
   const auto table = [&](const char* what, const auto& cell) {
-    out += fmt::format("{:<18}{:>8}{:>7}", what, "bytes", "1/");
+    out += fmt::format("{:<24}{:>8}{:>7}", what, "bytes", "1/");
     for (const CacheStudyPoint& p : study.formats.front().points) {
       out += fmt::format("{:>10}", p.length);
     }
     out += "\n";
     for (const CacheStudyFormat& f : study.formats) {
-      const double smaller = static_cast<double>(study.formats.front().bytes_per_token) /
-                             static_cast<double>(f.bytes_per_token);
-      out += fmt::format("{:<18}{:>8}{:>7.2f}", f.name, f.bytes_per_token, smaller);
+      const double smaller = study.formats.front().bytes() / f.bytes();
+      out += fmt::format("{:<24}{:>8.0f}{:>7.2f}", f.name, f.bytes(), smaller);
       for (const CacheStudyPoint& p : f.points) out += cell(p);
       out += "\n";
     }
@@ -61,7 +62,7 @@ std::string cache_study_csv(const CacheStudy& study) {
   std::string out = "format,bytes_per_token,length,error,largest,carried,changed,tokens\n";
   for (const CacheStudyFormat& f : study.formats) {
     for (const CacheStudyPoint& p : f.points) {
-      out += fmt::format("{},{},{},{:.6g},{:.6g},{:.6g},{},{}\n", f.name, f.bytes_per_token,
+      out += fmt::format("{},{:.8g},{},{:.6g},{:.6g},{:.6g},{},{}\n", f.name, f.bytes_at(p.length),
                          p.length, p.error, p.largest, p.carried, p.changed, study.tokens);
     }
   }
@@ -74,13 +75,17 @@ nlohmann::json cache_study_json(const CacheStudy& study) {
     nlohmann::json points = nlohmann::json::array();
     for (const CacheStudyPoint& p : f.points) {
       points.push_back({{"length", p.length},
+                        {"bytes_per_token", f.bytes_at(p.length)},
                         {"error", p.error},
                         {"largest", p.largest},
                         {"carried", p.carried},
                         {"changed", p.changed}});
     }
-    formats.push_back(
-        {{"name", f.name}, {"bytes_per_token", f.bytes_per_token}, {"points", std::move(points)}});
+    formats.push_back({{"name", f.name},
+                       {"bytes_per_token", f.bytes_per_token},
+                       {"first_tokens", f.first_tokens},
+                       {"first_token_bytes", f.first_bytes},
+                       {"points", std::move(points)}});
   }
   return {{"format", "attnscope-cache-study"},
           {"version", 1},

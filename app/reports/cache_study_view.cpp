@@ -76,7 +76,7 @@ CacheStudyView cache_study_view(const CacheStudy& study) {
   // Of what is smaller than bf16, at the longest length.
   const CacheStudyFormat* best = nullptr;
   for (const CacheStudyFormat& format : study.formats) {
-    if (format.bytes_per_token >= study.formats.front().bytes_per_token) continue;
+    if (format.bytes() >= study.formats.front().bytes()) continue;
     if (best == nullptr || format.points.back().error < best->points.back().error) best = &format;
   }
   view.sentence = fmt::format("{}: rows in {} formats, the last {} tokens of each length",
@@ -86,8 +86,7 @@ CacheStudyView cache_study_view(const CacheStudy& study) {
         "; of the smaller ones {} errs least after {} tokens, {:.2g} of attention's output, with "
         "{:.2f} of bf16's bytes",
         best->name, format_count(best->points.back().length), best->points.back().error,
-        static_cast<double>(best->bytes_per_token) /
-            static_cast<double>(study.formats.front().bytes_per_token));
+        best->bytes() / study.formats.front().bytes());
   }
   view.plots = {
       study_plot(study, "error of attention's output", true,

@@ -88,19 +88,25 @@ TEST_F(StudyCli, PrintsItsNumbersAsJson) {
   EXPECT_EQ(json["format"], "attnscope-cache-study");
   EXPECT_EQ(json["model"], "tiny-llama");
   EXPECT_EQ(json["tokens"], 4);
-  ASSERT_EQ(json["formats"].size(), dense_cache_records().size());
+  ASSERT_EQ(json["formats"].size(), dense_cache_records().size() + 3);
   EXPECT_EQ(json["formats"][0]["name"], "bf16");
   std::string csv = "format,bytes_per_token,length,error,largest,carried,changed,tokens\n";
   for (const auto& format : json["formats"]) {
     ASSERT_EQ(format["points"].size(), 2u);
     EXPECT_EQ(format["points"][1]["length"], 40);
     const bool exact = format["name"] == "bf16" || format["name"] == "f16";
+    const std::int64_t first = format["first_tokens"];
+    EXPECT_EQ(first > 0, format["name"].get<std::string>().ends_with("+first32"));
+    EXPECT_EQ(format["first_token_bytes"], first > 0 ? 1024 : 0);
     for (const auto& point : format["points"]) {
-      EXPECT_EQ(point["error"] == 0.0, exact) << format["name"];
-      csv += fmt::format("{},{},{},{:.6g},{:.6g},{:.6g},{},4\n", format["name"].get<std::string>(),
-                         format["bytes_per_token"].get<int>(), point["length"].get<int>(),
-                         point["error"].get<double>(), point["largest"].get<double>(),
-                         point["carried"].get<double>(), point["changed"].get<int>());
+      // Of 24 tokens all are first ones.
+      const bool all_first = point["length"].get<std::int64_t>() <= first;
+      EXPECT_EQ(point["error"] == 0.0, exact || all_first) << format["name"];
+      csv +=
+          fmt::format("{},{:.8g},{},{:.6g},{:.6g},{:.6g},{},4\n", format["name"].get<std::string>(),
+                      point["bytes_per_token"].get<double>(), point["length"].get<int>(),
+                      point["error"].get<double>(), point["largest"].get<double>(),
+                      point["carried"].get<double>(), point["changed"].get<int>());
     }
   }
   EXPECT_EQ(*read_text_file(path("study.csv")), csv);
