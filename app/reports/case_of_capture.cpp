@@ -170,8 +170,8 @@ class Call {
       std::int64_t rows = 1;
       for (const std::int64_t p : trace_->metadata.positions) rows = std::max(rows, p + 1);
       rope_.resize(static_cast<std::size_t>(rows * info.config.rope_dim));
-      cpu::build_rope_table(rope, rows, rope_.data(), nullptr);
-      set_rope_table(rope, rope_.data(), rows);
+      cpu::build_rope_table(rope, rows, rope_.data(), nullptr, info.config.rope_dim);
+      set_rope_table(rope, rope_.data(), rows, info.config.rope_dim);
     }
   }
 

@@ -51,11 +51,21 @@ TEST_F(FirstTokensReport, ModelsSayThemToo) {
   EXPECT_NE(text.find("keys of first tokens of layers 0, 1, 2, 3"), std::string::npos) << text;
 }
 
-// A capture holds rows of both kinds and is read again; its values are those that were read.
+// A capture holds rows of both kinds: calls of it are the same again, rotary tables as narrow as
+// the model's.
 TEST_F(FirstTokensReport, CapturesKeepBothKindsOfRows) {
   const std::string file = path("first.acap");
-  const Outcome recorded = run({"record", "tiny-llama-first16", "--steps", "3", "-o", file});
+  const Outcome recorded = run({"record", "tiny-llama-first16", "--steps", "3", "--level", "full",
+                                "--rows", "all", "--weights", "-o", file});
   ASSERT_EQ(recorded.code, 0) << recorded.err;
+  for (const char* at : {"1/0/paged_attention", "0/1/rope_kv_insert"}) {
+    const Outcome saved = run({"case", "save", file, "--at", at, "-o", path("c.json"), "--force"});
+    ASSERT_EQ(saved.code, 0) << saved.err;
+    const Outcome again = run({"case", "run", path("c.json")});
+    EXPECT_EQ(again.code, 0) << again.out << again.err;
+    const Outcome kept = run({"case", "show", path("c.json")});
+    EXPECT_NE(kept.out.find("k_wide"), std::string::npos) << kept.out;
+  }
   const Outcome same = run({"diff", file, file});
   EXPECT_EQ(same.code, 0) << same.err << same.out;
   const Outcome shown = run({"show", file});
