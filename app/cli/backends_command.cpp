@@ -351,9 +351,7 @@ Result<as_status> compare_command(const CompareCommand& command, const ModelChoi
   } else {
     say("{}", Lines{backend_runs_text(*runs)});
   }
-  const bool wrong = std::ranges::any_of(
-      runs->runs, [](const BackendRun& run) { return run.verdict == Verdict::kWrong; });
-  return wrong ? AS_MISMATCH : AS_OK;
+  return worst_of(*runs) == Verdict::kWrong ? AS_MISMATCH : AS_OK;
 }
 
 void add_compare(CLI::App& backends, std::function<Result<as_status>()>& action) {

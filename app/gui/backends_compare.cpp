@@ -7,6 +7,7 @@
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
 #include "app/text/format.h"
+#include "engine/backend/attention_selector.h"
 
 namespace attnscope::gui {
 
@@ -52,8 +53,7 @@ void BackendsCompare::fill_table() {
        {"tokens", true, 0.6f, "Sampled ones that are others."}});
   std::int64_t key = 0;
   for (const BackendRun& run : run_.report()->runs) {
-    const std::string name =
-        run.version.empty() ? run.name : fmt::format("{} ({})", run.name, run.version);
+    const std::string name = name_and_version(run.name, run.version);
     if (!run.refused.empty()) {
       const ImU32 faint = theme().text_dim;
       table_.row({{name, faint},
@@ -88,10 +88,7 @@ void BackendsCompare::fill_table() {
 void BackendsCompare::draw(Ui& ui) {
   run_.poll();
   if (const auto share = run_.running()) {
-    ImGui::ProgressBar(static_cast<float>(*share), {px(220), 0},
-                       fmt::format("running {}", format_share(*share)).c_str());
-    ImGui::SameLine();
-    command_button(ui, "backends.compare_stop", "Stop");
+    running_bar(ui, *share, "running", "backends.compare_stop");
   } else {
     command_button(ui, "backends.compare", "Run the model by each backend");
   }

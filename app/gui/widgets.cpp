@@ -10,6 +10,7 @@
 #include "app/gui/colour.h"
 #include "app/gui/icons.h"
 #include "app/gui/rich_text.h"
+#include "app/text/format.h"
 
 namespace attnscope::gui {
 namespace {
@@ -237,6 +238,13 @@ void dim(const std::string& text) {
   ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
   ImGui::TextWrapped("%s", text.c_str());
   ImGui::PopStyleColor();
+}
+
+void running_bar(Ui& ui, double share, const char* doing, const char* stop) {
+  ImGui::ProgressBar(static_cast<float>(share), {px(220), 0},
+                     fmt::format("{} {}", doing, format_share(share)).c_str());
+  ImGui::SameLine();
+  command_button(ui, stop, "Stop");
 }
 
 void coloured(ImU32 colour, std::string_view text) {

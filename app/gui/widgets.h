@@ -53,6 +53,8 @@ void field(const char* label, std::string_view value);
 
 // Dimmed text that wraps; text in a colour on one line.
 void dim(const std::string& text);
+// How far work is that goes on beside, with a button that stops it.
+void running_bar(Ui& ui, double share, const char* doing, const char* stop);
 void coloured(ImU32 colour, std::string_view text);
 
 // ---- cells, for ImDrawList

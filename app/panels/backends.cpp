@@ -175,7 +175,7 @@ ImVec2 BackendsPanel::draw_line(Ui& ui, const BackendLine& line) {
   if (named) draw_selected(ImGui::GetWindowDrawList(), min, max);
   ImGui::SetCursorScreenPos({at.x + left, at.y + px(2)});
   coloured(line.state == BackendState::kRefused ? t.text_dim : t.text,
-           line.version.empty() ? line.name : fmt::format("{} ({})", line.name, line.version));
+           name_and_version(line.name, line.version));
   ImGui::SameLine(0, px(10));
   coloured(state_colour(line), line.word);
   const float wide = ImGui::CalcTextSize(line.here.c_str()).x;

@@ -115,10 +115,7 @@ void CacheStudyPanel::draw(Ui& ui) {
                            "has run yet."
                          : view_.sentence);
   if (const auto share = run_.running()) {
-    ImGui::ProgressBar(static_cast<float>(*share), {px(220), 0},
-                       fmt::format("running {}", format_share(*share)).c_str());
-    ImGui::SameLine();
-    command_button(ui, "cache_study.stop", "Stop");
+    running_bar(ui, *share, "running", "cache_study.stop");
   } else {
     command_button(ui, "cache_study.run", "Run");
   }

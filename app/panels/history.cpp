@@ -169,10 +169,7 @@ void HistoryPanel::draw_numbers(Ui& ui) {
 void HistoryPanel::draw_again(Ui& ui) {
   const FollowedHistory& history = followed_[shown_]->history;
   if (const auto share = history.running_again()) {
-    ImGui::ProgressBar(static_cast<float>(*share), {px(220), 0},
-                       fmt::format("running again {}", format_share(*share)).c_str());
-    ImGui::SameLine();
-    command_button(ui, "history.stop", "Stop");
+    running_bar(ui, *share, "running again", "history.stop");
   } else if (history.missing() > 0 && ui.bench.capture() == nullptr) {
     command_button(ui, "history.run_again",
                    fmt::format("Run {} again", plural(history.missing(), "step", "steps")).c_str());

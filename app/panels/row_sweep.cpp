@@ -118,10 +118,7 @@ void RowSweepPanel::register_commands(Ui& ui) {
 
 void RowSweepPanel::draw_controls(Ui& ui) {
   if (const auto share = run_.running()) {
-    ImGui::ProgressBar(static_cast<float>(*share), {px(220), 0},
-                       fmt::format("trying pools {}", format_share(*share)).c_str());
-    ImGui::SameLine();
-    command_button(ui, "row_sweep.stop", "Stop");
+    running_bar(ui, *share, "trying pools", "row_sweep.stop");
     return;
   }
   const bool capture = ui.bench.capture() != nullptr;

@@ -1,7 +1,6 @@
 #include "app/reports/backend_runs.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -113,8 +112,7 @@ class BackendForm : public OpChange {
   MetadataForm form_;
   as_op_fn pad_rows_;
   BackendRun& run_;
-  std::optional<MetadataBuilder> builder_;
-  MetadataLimits limits_;
+  std::optional<MetadataBuilder> builder_;  // of the call, which reads its buffers
   std::vector<std::int32_t> padded_, token_to_req_;
   Outputs outputs_;
 };
@@ -163,24 +161,14 @@ Result<as_tensor> BackendForm::tables_of(const AttentionMetadata& metadata) {
 Result<void> BackendForm::hand_over(int layer, as_paged_attention_params& p) {
   const SessionParts& parts = session_.parts();
   const StepMetadata& step = session_.metadata();
-  const auto shared = parts.layout.shared.find(layer);
-  const int keeps = shared == parts.layout.shared.end() ? layer : shared->second;
-  const CacheSpec* rows = token_rows(parts.layout, keeps);
+  const CacheSpec* rows = token_rows(parts.layout, layer);
   if (rows == nullptr) return internal_error(fmt::format("layer {} has no rows", layer));
   const SchedulerOptions& serving = session_.serving().options();
   const BatchRules rules =
       batch_rules(parts.config, parts.layout, serving.drafts.tokens, serving.token_budget);
-  const BatchPlan plan = batch_plan(step, rules);
-  const MetadataLimits needed{padded_requests(plan), std::max(plan.graph, plan.tokens),
-                              std::max<std::int64_t>(1, step.columns), 0};
-  if (!builder_ || needed.requests > limits_.requests || needed.tokens > limits_.tokens ||
-      needed.columns > limits_.columns) {
-    limits_ = {std::max(needed.requests, limits_.requests), std::max(needed.tokens, limits_.tokens),
-               std::max(needed.columns, limits_.columns), 0};
-    auto made = MetadataBuilder::make(form_, limits_);
-    if (!made) return made.error();
-    builder_ = std::move(*made);
-  }
+  auto builder = MetadataBuilder::make(form_, limits_of(step, rules));
+  if (!builder) return builder.error();
+  builder_ = std::move(*builder);
   const auto metadata = builder_->build(step, rows->group, rules);
   if (!metadata) return metadata.error();
   auto tables = tables_of(*metadata);
@@ -260,13 +248,6 @@ void compare_with(const Given& first, const Given& own, BackendRun& run) {
   }
 }
 
-std::string refusal(const BackendVerdict& verdict) {
-  std::vector<std::string> texts;
-  texts.reserve(verdict.broken.size());
-  for (const BrokenRule& broken : verdict.broken) texts.push_back(describe(broken));
-  return fmt::format("{}", fmt::join(texts, "; "));
-}
-
 struct Candidate {
   const AttentionBackend* backend = nullptr;
   BackendRun run;
@@ -294,7 +275,7 @@ Result<void> add_candidates(const AttentionRegistry& registry, const ModelConfig
         found->run.metadata = verdict.backend->metadata;
       }
       if (found->run.refused.empty() && !verdict.makes_layer()) {
-        found->run.refused = refusal(verdict);
+        found->run.refused = describe(verdict.broken);
       }
       if (found->run.refused.empty() && !verdict.backend->cpu_lane) {
         found->run.refused = verdict.backend->why_not_here;

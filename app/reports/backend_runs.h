@@ -60,6 +60,7 @@ Result<BackendRuns> run_backends(const Scenario& scenario, const LaneRegistry& l
                                  const BackendRunsOptions& options,
                                  StudyProgress* progress = nullptr);
 
+Verdict worst_of(const BackendRuns& runs);      // of those that ran
 std::string describe(const BackendRuns& runs);  // a sentence or two
 std::string backend_runs_text(const BackendRuns& runs);
 nlohmann::json backend_runs_json(const BackendRuns& runs);

@@ -6,15 +6,15 @@
 
 #include "app/reports/backend_runs.h"
 #include "app/text/format.h"
+#include "engine/backend/attention_selector.h"
 
 namespace attnscope {
-namespace {
 
-std::string name_of_run(const BackendRun& run) {
-  return run.version.empty() ? run.name : fmt::format("{} ({})", run.name, run.version);
+Verdict worst_of(const BackendRuns& runs) {
+  Verdict worst = Verdict::kNotCompared;
+  for (const BackendRun& run : runs.runs) worst = worse(worst, run.verdict);
+  return worst;
 }
-
-}  // namespace
 
 std::string describe(const BackendRuns& runs) {
   const auto ran =
@@ -23,15 +23,13 @@ std::string describe(const BackendRuns& runs) {
                                  plural(ran, "backend that takes it", "backends that take it"));
   if (ran == 0) return text + "nothing was computed.";
   std::int64_t differing = 0, changed = 0, compared = 0;
-  Verdict worst = Verdict::kNotCompared;
   for (const BackendRun& run : runs.runs) {
     if (!run.refused.empty()) continue;
     differing += run.differing;
     compared += run.compared;
     changed += run.changed;
-    worst = worse(worst, run.verdict);
   }
-  text += worst == Verdict::kWrong ? "something is wrong. " : "all are right. ";
+  text += worst_of(runs) == Verdict::kWrong ? "something is wrong. " : "all are right. ";
   if (differing == 0) {
     return text + fmt::format("All {} compared values of attention's outputs are the same bytes.",
                               format_count(compared));
@@ -50,14 +48,15 @@ std::string backend_runs_text(const BackendRuns& runs) {
                      "others", "tokens");
   for (const BackendRun& run : runs.runs) {
     if (!run.refused.empty()) {
-      out += fmt::format("{:<26}{:<8}refused: {}\n", name_of_run(run), run.platform, run.refused);
+      out += fmt::format("{:<26}{:<8}refused: {}\n", name_and_version(run.name, run.version),
+                         run.platform, run.refused);
       continue;
     }
     out += fmt::format("{:<26}{:<8}{:<6}{:>6}  {:<28}{:<17}{:>10}{:>11}{:>10}{:>8}\n",
-                       name_of_run(run), run.platform, run.layout, run.block_size,
-                       metadata_form_name(run.metadata), run.mask.empty() ? "causal" : run.mask,
-                       format_error(run.error), format_share(run.of_tolerance), run.differing,
-                       run.changed);
+                       name_and_version(run.name, run.version), run.platform, run.layout,
+                       run.block_size, metadata_form_name(run.metadata),
+                       run.mask.empty() ? "causal" : run.mask, format_error(run.error),
+                       format_share(run.of_tolerance), run.differing, run.changed);
   }
   return out +
          "\nfrom ref: largest difference of attention's outputs from ref.sim; tolerance: the "
@@ -74,21 +73,21 @@ nlohmann::json backend_runs_json(const BackendRuns& runs) {
       rows.push_back(std::move(row));
       continue;
     }
-    row["layout"] = run.layout;
-    row["block_size"] = run.block_size;
-    row["metadata"] = metadata_form_name(run.metadata);
-    row["mask"] = run.mask;
-    row["calls"] = run.calls;
-    row["calls_by_form"] = run.by_form;
-    row["values"] = run.values;
-    row["error"] = run.error;
-    row["of_tolerance"] = run.of_tolerance;
-    row["verdict"] = verdict_name(run.verdict);
-    row["compared"] = run.compared;
-    row["differing"] = run.differing;
-    row["apart"] = run.apart;
-    row["tokens"] = run.tokens;
-    row["changed"] = run.changed;
+    row.update({{"layout", run.layout},
+                {"block_size", run.block_size},
+                {"metadata", metadata_form_name(run.metadata)},
+                {"mask", run.mask},
+                {"calls", run.calls},
+                {"calls_by_form", run.by_form},
+                {"values", run.values},
+                {"error", run.error},
+                {"of_tolerance", run.of_tolerance},
+                {"verdict", verdict_name(run.verdict)},
+                {"compared", run.compared},
+                {"differing", run.differing},
+                {"apart", run.apart},
+                {"tokens", run.tokens},
+                {"changed", run.changed}});
     rows.push_back(std::move(row));
   }
   return {{"format", "attnscope-backend-runs"},

@@ -71,11 +71,7 @@ AttentionMetadataView attention_metadata_view(const SessionInfo& info, const Ste
   }
   const BatchRules rules = batch_rules(info);
   const BatchPlan plan = batch_plan(m, rules);
-  MetadataLimits limits;
-  limits.requests = std::max<std::int64_t>(1, padded_requests(plan));
-  limits.tokens = std::max<std::int64_t>({1, plan.graph, plan.tokens});
-  limits.columns = std::max<std::int64_t>(1, m.columns);
-  auto builder = MetadataBuilder::make(form, limits);
+  auto builder = MetadataBuilder::make(form, limits_of(m, rules));
   if (!builder || rows == nullptr) {
     view.why_empty = builder ? "the layer has no cache of tokens" : builder.error().message;
     return view;

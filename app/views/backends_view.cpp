@@ -27,8 +27,7 @@ BackendState state_of(const BackendVerdict& verdict, bool taken) {
 std::string taken_backend(const BackendSelection& selection) {
   if (selection.chosen < 0) return {};
   const BackendVerdict& chosen = selection.verdicts[static_cast<std::size_t>(selection.chosen)];
-  return chosen.variant.empty() ? chosen.backend->name
-                                : fmt::format("{} ({})", chosen.backend->name, chosen.variant);
+  return name_and_version(chosen.backend->name, chosen.variant);
 }
 
 // "layers 0-4, 6"
@@ -130,10 +129,7 @@ std::string backend_here(const AttentionBackend& backend) {
 
 std::string rules_of(const BackendLine& line) {
   if (line.broken.empty()) return "breaks no rule";
-  std::vector<std::string> texts;
-  texts.reserve(line.broken.size());
-  for (const BrokenRule& rule : line.broken) texts.push_back(describe(rule));
-  return fmt::format("{}", fmt::join(texts, "; "));
+  return describe(line.broken);
 }
 
 BackendsView backends_view(const BackendSelection& selection) {

@@ -97,6 +97,15 @@ std::int64_t MetadataBuilder::bytes() const {
             token_rows_, positions_, slots_);
 }
 
+MetadataLimits limits_of(const StepMetadata& step, const BatchRules& rules) {
+  const BatchPlan plan = batch_plan(step, rules);
+  MetadataLimits limits;
+  limits.requests = std::max<std::int64_t>(1, padded_requests(plan));
+  limits.tokens = std::max<std::int64_t>({1, plan.graph, plan.tokens});
+  limits.columns = std::max<std::int64_t>(1, step.columns);
+  return limits;
+}
+
 Result<void> MetadataBuilder::check(const StepMetadata& step, int group,
                                     const BatchPlan& plan) const {
   if (auto ok = too_many("requests with padding", padded_requests(plan), limits_.requests); !ok) {

@@ -71,6 +71,9 @@ struct MetadataLimits {
   std::int64_t pages = 0;    // of all requests together; 0 = requests x columns
 };
 
+// What one step asks of them, at least 1 each.
+MetadataLimits limits_of(const StepMetadata& step, const BatchRules& rules);
+
 class MetadataBuilder {
  public:
   // AS_BAD_INPUT: a limit below 1, or a form that no buffers here are of.

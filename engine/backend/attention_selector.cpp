@@ -61,15 +61,7 @@ BackendVerdict verdict_on(const AttentionBackend& backend, const AttentionReques
 }
 
 std::string name_and_version(const BackendVerdict& verdict) {
-  return verdict.variant.empty() ? verdict.backend->name
-                                 : fmt::format("{} ({})", verdict.backend->name, verdict.variant);
-}
-
-std::string broken_texts(const BackendVerdict& verdict) {
-  std::vector<std::string> texts;
-  texts.reserve(verdict.broken.size());
-  for (const BrokenRule& broken : verdict.broken) texts.push_back(describe(broken));
-  return fmt::format("{}", fmt::join(texts, "; "));
+  return attnscope::name_and_version(verdict.backend->name, verdict.variant);
 }
 
 std::string platform_of(const AttentionRequest& request) {
@@ -106,7 +98,7 @@ void settle_selection(BackendSelection& selection) {
   if (!chosen.makes_layer()) {
     std::string note = fmt::format(
         "{} is taken and then refuses to make the layer ({}): no other one is tried by then.",
-        name_and_version(chosen), broken_texts(chosen));
+        name_and_version(chosen), describe(chosen.broken));
     const auto other = std::ranges::find_if(
         selection.verdicts, [](const BackendVerdict& v) { return v.tried() && v.makes_layer(); });
     if (other != selection.verdicts.end()) {
@@ -173,7 +165,7 @@ Result<const BackendVerdict*> chosen_backend(const BackendSelection& selection) 
     if (chosen.makes_layer()) return &chosen;
     return bad_input(
         fmt::format("{} on {}: {} refuses to make the layer: {}", request.model,
-                    platform_of(request), name_and_version(chosen), broken_texts(chosen)),
+                    platform_of(request), name_and_version(chosen), describe(chosen.broken)),
         "name another backend with --backend");
   }
   if (!request.backend.empty()) {
@@ -182,13 +174,13 @@ Result<const BackendVerdict*> chosen_backend(const BackendSelection& selection) 
     });
     return bad_input(
         fmt::format("{} on {}: {} was named and is refused: {}", request.model,
-                    platform_of(request), name_and_version(*named), broken_texts(*named)),
+                    platform_of(request), name_and_version(*named), describe(named->broken)),
         "change what is asked, or leave --backend out");
   }
   std::vector<std::string> all;
   for (const BackendVerdict& verdict : selection.verdicts) {
     if (verdict.tried())
-      all.push_back(name_and_version(verdict) + " (" + broken_texts(verdict) + ")");
+      all.push_back(name_and_version(verdict) + " (" + describe(verdict.broken) + ")");
   }
   return bad_input(fmt::format("{} on {}: no attention backend accepts it: {}", request.model,
                                platform_of(request), fmt::join(all, ", ")),
@@ -211,6 +203,17 @@ std::string describe(const BackendSelection& selection) {
       selection.verdicts, [](const BackendVerdict& v) { return v.tried() && v.accepted(); });
   return fmt::format("{}: {}, number {} of {} that are tried; {} of them accepted.", place,
                      name_and_version(chosen), chosen.order + 1, tried, others);
+}
+
+std::string describe(std::span<const BrokenRule> broken) {
+  std::vector<std::string> texts;
+  texts.reserve(broken.size());
+  for (const BrokenRule& one : broken) texts.push_back(describe(one));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string name_and_version(std::string_view name, std::string_view version) {
+  return version.empty() ? std::string(name) : fmt::format("{} ({})", name, version);
 }
 
 }  // namespace attnscope

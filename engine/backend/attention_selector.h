@@ -12,6 +12,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/attention_registry.h"
@@ -77,5 +78,9 @@ std::vector<std::string> backend_order(const AttentionRequest& request);
 std::string describe(const BackendSelection& selection);
 // "soft cap: asked 20, allowed none"
 std::string describe(const BrokenRule& broken);
+// The same of several, with "; " between them.
+std::string describe(std::span<const BrokenRule> broken);
+// "FLASH_ATTN (FA3)"; without a version the name alone.
+std::string name_and_version(std::string_view name, std::string_view version);
 
 }  // namespace attnscope

@@ -73,6 +73,24 @@ const Family* family_of_file(JsonObject& root) {
   return found != nullptr ? found : families().front();
 }
 
+// why: with the model's name in it.
+Result<void> has_dense_rows(const ModelConfig& config, fmt::format_string<const std::string&> why,
+                            const char* example = "tiny-llama") {
+  if (config.family == "dense") return {};
+  return bad_input(fmt::format(why, config.name),
+                   fmt::format("choose a model of dense attention, such as {}", example));
+}
+
+// Where the model is none then it stays as it is.
+template <class Change>
+Result<void> change_dense(ModelConfig& config, const Change& change) {
+  ModelConfig changed = config;
+  change(changed.dense);
+  if (auto ok = validate(changed); !ok) return ok;
+  config = std::move(changed);
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> preset_names() {
@@ -203,43 +221,28 @@ Result<void> set_profile(ModelConfig& config, std::string_view text) {
 }
 
 Result<void> set_cache_dtype(ModelConfig& config, const std::string& name) {
-  if (config.family != "dense") {
-    return bad_input(fmt::format("rows of {} have a format of their own", config.name),
-                     "choose a model of dense attention, such as tiny-llama");
-  }
+  if (auto ok = has_dense_rows(config, "rows of {} have a format of their own"); !ok) return ok;
   const Result<std::int32_t> record = dense_cache_record(name);
   if (!record) return record.error();
-  ModelConfig changed = config;
-  changed.dense.cache_record = *record | (config.dense.cache_record & AS_RECORD_HND);
-  if (auto ok = validate(changed); !ok) return ok;
-  config = std::move(changed);
-  return {};
+  return change_dense(config, [&](DenseAttention& d) {
+    d.cache_record = *record | (d.cache_record & AS_RECORD_HND);
+  });
 }
 
 Result<void> set_cache_layout(ModelConfig& config, const std::string& name) {
-  if (config.family != "dense") {
-    return bad_input(fmt::format("pages of {} have a layout of their own", config.name),
-                     "choose a model of dense attention, such as tiny-llama");
-  }
+  if (auto ok = has_dense_rows(config, "pages of {} have a layout of their own"); !ok) return ok;
   const Result<std::int32_t> placed = dense_layout_bit(name);
   if (!placed) return placed.error();
-  ModelConfig changed = config;
-  changed.dense.cache_record = (config.dense.cache_record & ~AS_RECORD_HND) | *placed;
-  if (auto ok = validate(changed); !ok) return ok;
-  config = std::move(changed);
-  return {};
+  return change_dense(config, [&](DenseAttention& d) {
+    d.cache_record = (d.cache_record & ~AS_RECORD_HND) | *placed;
+  });
 }
 
 Result<void> set_first_tokens(ModelConfig& config, std::int64_t tokens) {
-  if (config.family != "dense") {
-    return bad_input(fmt::format("rows of {} have a format of their own", config.name),
-                     "choose a model of dense attention, such as tiny-llama-fp8");
-  }
-  ModelConfig changed = config;
-  changed.dense.first_tokens_16bit = static_cast<int>(tokens);
-  if (auto ok = validate(changed); !ok) return ok;
-  config = std::move(changed);
-  return {};
+  auto ok = has_dense_rows(config, "rows of {} have a format of their own", "tiny-llama-fp8");
+  if (!ok) return ok;
+  return change_dense(config,
+                      [&](DenseAttention& d) { d.first_tokens_16bit = static_cast<int>(tokens); });
 }
 
 std::string switches_of_model(const ModelConfig& config) {
