@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/cli/look_at.h"
 #include "app/reports/backend_runs.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
@@ -342,7 +343,7 @@ struct CompareCommand {
 };
 
 Result<as_status> compare_command(const CompareCommand& command, const ModelChoice& choice) {
-  const auto scenario = load_scenario(command.scenario, choice);
+  const auto scenario = scenario_with_profile(command.scenario, "", choice);
   if (!scenario) return scenario.error();
   const auto runs = run_backends(*scenario, all_lanes(), command.options);
   if (!runs) return runs.error();

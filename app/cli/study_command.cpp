@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "app/cli/look_at.h"
 #include "app/cli/model_options.h"
 #include "app/cli/study_picture.h"
 #include "app/cli/writable.h"
@@ -28,7 +29,7 @@ Result<void> save(const std::string& path, const std::string& text) {
 }
 
 Result<as_status> study_caches(const CacheStudyCommand& c, const ModelChoice& choice) {
-  const auto scenario = load_scenario(c.scenario, choice);
+  const auto scenario = scenario_with_profile(c.scenario, "", choice);
   if (!scenario) return scenario.error();
   if (auto ok = check_writable("--csv", c.csv); !ok) return ok.error();
   if (auto ok = check_writable("--svg", c.svg); !ok) return ok.error();

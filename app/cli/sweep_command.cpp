@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "app/cli/look_at.h"
 #include "app/cli/look_commands.h"
 #include "app/reports/run.h"
 #include "app/text/interrupt.h"
@@ -347,7 +348,7 @@ std::string bar(double value, double largest) {
 }  // namespace
 
 Result<as_status> sweep_command(const SweepCommand& command) {
-  auto scenario = load_scenario(command.scenario, command.model);
+  auto scenario = scenario_with_profile(command.scenario, "", command.model);
   if (!scenario) return scenario.error();
   auto vary = parse_vary(command.vary);
   if (!vary) return vary.error();

@@ -67,6 +67,10 @@ TEST_F(StudyCli, SaysWhatAnotherModelLeavesOut) {
       left.err.find("--model leaves out what " + file + " says of its own model: cache_dtype"),
       std::string::npos)
       << left.err;
+  const Outcome compared =
+      run({"backends", "compare", file, "--model", "tiny-llama", "--gpu", "cpu"});
+  EXPECT_EQ(compared.code, 0) << compared.err;
+  EXPECT_NE(compared.err.find("its own model: cache_dtype"), std::string::npos) << compared.err;
   words = {"run", file};
   words.insert(words.end(), steps.begin(), steps.end());
   EXPECT_EQ(run(words).err.find("leaves out"), std::string::npos);
