@@ -39,17 +39,15 @@ void BackendsCompare::fill_table() {
   table_.begin(run_.has_made());
   if (!table_.stale()) return;
   table_.columns(
-      {{"backend", false, 1.6f},
-       {"asked", false, 0.6f},
-       {"pages", false, 0.6f,
-        "NHD: the heads of a row lie together; HND: the rows of a "
-        "head."},
+      {{"backend", false, 1.75f},
+       {"asked", false, 0.65f},
+       {"pages", false, 0.5f, "NHD: the heads of a row lie together; HND: the rows of a head."},
        {"block", true, 0.5f},
-       {"metadata", false, 1.5f, "The form that attention's tables are made of."},
+       {"metadata", false, 1.35f, "The form that attention's tables are made of."},
        {"mask", false, 1.2f},
-       {"from ref", true, 0.8f, "Largest difference of attention's outputs from ref.sim."},
-       {"tolerance", true, 0.8f, "The largest share of it that is used."},
-       {"others", true, 0.8f, "Values that are not those of the first backend."},
+       {"from ref", true, 0.75f, "Largest difference of attention's outputs from ref.sim."},
+       {"tolerance", true, 0.75f, "The largest share of it that is used."},
+       {"others", true, 0.75f, "Values that are not those of the first backend."},
        {"tokens", true, 0.6f, "Sampled ones that are others."}});
   std::int64_t key = 0;
   for (const BackendRun& run : run_.report()->runs) {
