@@ -49,7 +49,7 @@ TEST_F(PluginAges, WhatDoesNotFitIsSaid) {
            {"SHORT_LANE", "an as_lane of 32 bytes; the shortest that was released has 40"},
            {"SHORT_OPS", "an as_lane_op of 16 bytes; the shortest that was released has 24"},
            {"SHORT_PARAMS", "its residual takes params of "},
-           {"HUGE_PARAMS", "its residual takes params of 1048576 bytes; at most 2048"},
+           {"HUGE_PARAMS", "its residual takes params of 1048576 bytes; at most 4096"},
            {"OTHER_PARAMS", "built for version 9 of the params of residual; this program reads"},
            {"TWICE", "its lane has residual twice"},
            {"NO_FUNCTION", "its residual has no function"},
