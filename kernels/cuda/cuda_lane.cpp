@@ -42,7 +42,7 @@ bool aligned(const Params&, cpu::Check&) {
 }
 
 // What kernels compute of what the checks let pass. They read and write no rows of first tokens in
-// 16 bits beside those of codes, and ask masks for places that begin with the rows of the call.
+// 16 bits beside those of codes.
 bool computed(const as_rope_kv_insert_params& p, cpu::Check& check) {
   return !cpu::has_wide_rows(p) ||
          check.fail(
@@ -56,13 +56,7 @@ bool computed(const as_paged_attention_params& p, cpu::Check& check) {
         "this op on lane cpu",
         p.wide_tokens);
   }
-  const bool asks = p.mask_code.rank > 0 || p.score_code.rank > 0;
-  if (!asks || (p.places.rank == 0 && p.query_starts.rank == 0 && p.row_starts.rank == 0)) {
-    return true;
-  }
-  return check.fail(
-      "a mask or score over chunks or across (places, query_starts, row_starts) runs on lane cpu "
-      "alone; give it the op: --lane paged_attention=cpu");
+  return true;
 }
 template <class Params>
 bool computed(const Params&, cpu::Check&) {

@@ -133,12 +133,13 @@ bool asks_each_score(const Params& p) {
          p.position_bias.data != nullptr;
 }
 
-// The score of a key behind scale, cap and slopes.
+// The score of a key behind scale, cap and slopes; distance: of the key from the query, whatever
+// places the code is asked about.
 template <class Params>
-__device__ __forceinline__ float asked_score(const Params& p, const MaskPlace& place, float score) {
+__device__ __forceinline__ float asked_score(const Params& p, const MaskPlace& place,
+                                             std::int64_t distance, float score) {
   if (present(p.position_bias)) {
-    score += position_bias(p.position_bias, p.bias_distance, p.causal != 0, place.head,
-                           place.key - place.query);
+    score += position_bias(p.position_bias, p.bias_distance, p.causal != 0, place.head, distance);
   }
   if (!present(p.score_code)) return score;
   return static_cast<float>(run_mask_code(p.score_code, place, static_cast<double>(score)));

@@ -167,9 +167,11 @@ __global__ void __launch_bounds__(32 * kHeads)
   for (int i = 0; i < kPart; ++i) values[i] = 0.0f;
   const auto scale = static_cast<float>(p.scale), cap = static_cast<float>(p.soft_cap);
   const float slope = present(p.alibi_slopes) ? *at<float>(p.alibi_slopes, h) : 0.0f;
+  MaskOrigin origin;
+  if constexpr (kAsked) origin = mask_origin(p, t, request, position);
   for (I64 tile = first; tile < end; tile += 32) {
     const I64 row = tile + threadIdx.x;
-    const MaskPlace place{position, row, h, request};
+    const MaskPlace place{origin.query, origin.row + row, h, request};
     bool mine = row < end;
     if constexpr (kAsked) {
       if (mine && present(p.mask_code)) mine = mask_shows(p.mask_code, place);
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(32 * kHeads)
       if (cap > 0.0f) score = cap * tanhf(score / cap);
       if (slope != 0.0f)
         score -= slope * static_cast<float>(position > row ? position - row : row - position);
-      if constexpr (kAsked) score = asked_score(p, place, score);
+      if constexpr (kAsked) score = asked_score(p, place, row - position, score);
     }
     // What a mask hides may hold NaN.
     const unsigned shown = kAsked ? __ballot_sync(kAllLanes, mine) : kAllLanes;

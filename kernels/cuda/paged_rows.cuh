@@ -73,6 +73,20 @@ __device__ __forceinline__ Seen seen_by(const as_paged_attention_params& p, I64 
   return s;
 }
 
+// What masks and score functions are asked of a token of a request: q_idx, and kv_idx of row 0.
+struct MaskOrigin {
+  I64 query = 0, row = 0;
+};
+__device__ __forceinline__ MaskOrigin mask_origin(const as_paged_attention_params& p, I64 t,
+                                                  I64 request, I64 position) {
+  if (request < 0) return {};
+  const I64 moved = present(p.places) ? *at<std::int64_t>(p.places, t) - position : 0;
+  MaskOrigin origin{position + moved, moved};
+  if (present(p.query_starts)) origin.query -= *at<std::int32_t>(p.query_starts, request);
+  if (present(p.row_starts)) origin.row -= *at<std::int32_t>(p.row_starts, request);
+  return origin;
+}
+
 // The share of split `split` of rows first .. end - 1.
 __device__ __forceinline__ Seen part_of(Seen s, I64 splits, I64 split) {
   const I64 rows = s.end > s.first ? (s.end - s.first + splits - 1) / splits : 0;

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(32 * kVarlenHeads)
       if (slope != 0.0f) {
         score -= slope * static_cast<float>(place > key ? place - key : key - place);
       }
-      if constexpr (kAsked) score = asked_score(p, at_key, score);
+      if constexpr (kAsked) score = asked_score(p, at_key, key - place, score);
     }
     const float larger = fmaxf(best, warp_max(score));
     const float shift = larger == varlen_nothing() ? 0.0f : larger;

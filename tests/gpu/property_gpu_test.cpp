@@ -569,6 +569,10 @@ INSTANTIATE_TEST_SUITE_P(Masked, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(masked_cases())),
                          param_name<PagedCase>);
+INSTANTIATE_TEST_SUITE_P(Placed, GpuPagedProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(placed_cases())),
+                         param_name<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Forms, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(formed_cases())),
@@ -577,6 +581,14 @@ INSTANTIATE_TEST_SUITE_P(Sided, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(sided_step_cases())),
                          param_name<PagedCase>);
+
+TEST(GpuMaskPlaces, ALoopOverPairsAgrees) {
+  for (int i = 0; i < 120; ++i) {
+    const std::uint64_t seed = case_seed(fmt::format("gpu mask places {}", i));
+    const Report report = check_mask_places(lane(kWays[i / 3 % 2]), i % 3, seed);
+    ASSERT_TRUE(report.ok()) << i << report;
+  }
+}
 
 class GpuVarlenProperty : public Checks<VarlenCase> {};
 TEST_P(GpuVarlenProperty, MatchesBothReferences) {

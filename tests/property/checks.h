@@ -232,6 +232,9 @@ struct MaskCase {
   std::int32_t causal = 0;
 };
 Report check_masked(const Lane& lane, const MaskCase& c);
+// Of rows in pages, random ones against a loop over pairs; kind 0: over chunks, 1: across, 2: in a
+// decoder behind its source.
+Report check_mask_places(const Lane& lane, int kind, std::uint64_t seed);
 std::vector<MaskCase> mask_cases();
 
 struct RopeKvCase {

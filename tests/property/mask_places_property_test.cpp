@@ -151,7 +151,8 @@ struct Rows {
 // A batch and what it asks; the call of the op, and what a loop gives.
 class Trial {
  public:
-  Trial(Kind kind, std::uint64_t seed) : kind_(kind), random_(seed), report_(seed) {
+  Trial(const Lane& lane, Kind kind, std::uint64_t seed)
+      : lane_(lane), kind_(kind), random_(seed), report_(seed) {
     constexpr I64 kPages[] = {1, 4, 8, 16};
     rows_ = kPages[below(random_, 4)];
     chunk_ = kind == Kind::kChunks ? rows_ * (1 + below(random_, 4)) : 0;
@@ -183,9 +184,9 @@ class Trial {
   Report run_all() {
     const Rows rows(lengths_, rows_, random_);
     fill(rows);
-    if (!run(*cpu::lane(), engine_, &report_)) return report_;
+    if (!run(lane_, engine_, &report_)) return report_;
     memory_.check_guards(&report_);
-    compare(rows, engine_, "cpu", 1.0 / 128, 2e-4);
+    compare(rows, engine_, lane_.name, 1.0 / 128, 2e-4);
     // References see whole requests.
     OpParams whole = engine_;
     auto& w = whole.get<as_paged_attention_params>();
@@ -321,6 +322,7 @@ class Trial {
     return static_cast<double>(to_float(*at<bf16_t>(t, i, j, k)));
   }
 
+  const Lane& lane_;
   const Kind kind_;
   Random random_;
   Report report_;
@@ -333,11 +335,23 @@ class Trial {
   MaskCode mask_code_, score_code_;
 };
 
+}  // namespace mask_places_property_test
+
+Report check_mask_places(const Lane& lane, int kind, std::uint64_t seed) {
+  mask_places_property_test::Trial trial(lane, static_cast<mask_places_property_test::Kind>(kind),
+                                         seed);
+  const std::string words = trial.words();
+  Report report = trial.run_all();
+  if (!report.ok()) report.fail("trial", words);
+  return report;
+}
+
+namespace mask_places_property_test {
+
 void expect_loops_agree(const char* name, Kind kind, int trials) {
   for (int i = 0; i < trials; ++i) {
-    Trial trial(kind, case_seed(fmt::format("{} {}", name, i)));
-    SCOPED_TRACE(trial.words());
-    const Report report = trial.run_all();
+    const std::uint64_t seed = case_seed(fmt::format("{} {}", name, i));
+    const Report report = check_mask_places(*cpu::lane(), static_cast<int>(kind), seed);
     ASSERT_TRUE(report.ok()) << report;
   }
 }
