@@ -43,13 +43,6 @@ Error Session::device_failure(const Error& why) {
 
 Result<void> Session::open_device() {
   if (device_ || !DeviceRun::wanted(lanes_)) return {};
-  if (parts_.config.dense.first_tokens_16bit > 0) {
-    return bad_input(
-        fmt::format("lane {} has no kernels for first tokens in 16 bits beside rows of "
-                    "codes, which {} keeps",
-                    DeviceRun::kLane, parts_.config.name),
-        "take lane cpu for all ops, or first_tokens_16bit 0");
-  }
   if (compute_device_ == nullptr) {
     auto opened = open_cuda_device();
     if (!opened) return device_failure(opened.error());

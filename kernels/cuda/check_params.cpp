@@ -163,10 +163,12 @@ bool check_params(const as_slot_mapping_params& p, bool values, Check& check) {
   for (I64 g = 0; g < groups && tokens > 0; ++g) {
     const I64 rows = i32(p.groups, g);
     if (!check.range("block_size", rows, 1, INT32_MAX)) return false;
+    const I64 most = as_first_with_rows(static_cast<std::int32_t>(i32(p.groups, g, 1)));
     for (I64 t = 0; t < tokens; ++t) {
       if (i32(p.token_to_req, t) < 0) continue;
-      if (!position_known(t, i64(p.positions, t), check) ||
-          !check.block("tables", group_table(p.tables, g), t, i32(p.token_to_req, t),
+      if (!position_known(t, i64(p.positions, t), check)) return false;
+      if (most >= 0 && i64(p.positions, t) >= most) continue;
+      if (!check.block("tables", group_table(p.tables, g), t, i32(p.token_to_req, t),
                        i64(p.positions, t) / rows)) {
         return false;
       }

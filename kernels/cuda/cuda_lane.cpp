@@ -41,28 +41,6 @@ bool aligned(const Params&, cpu::Check&) {
   return true;
 }
 
-// What kernels compute of what the checks let pass. They read and write no rows of first tokens in
-// 16 bits beside those of codes.
-bool computed(const as_rope_kv_insert_params& p, cpu::Check& check) {
-  return !cpu::has_wide_rows(p) ||
-         check.fail(
-             "wide_slots are given, and lane cuda writes no rows of first tokens in 16 bits; "
-             "run this op on lane cpu");
-}
-bool computed(const as_paged_attention_params& p, cpu::Check& check) {
-  if (p.wide_tokens != 0) {
-    return check.fail(
-        "wide_tokens is %d, and lane cuda reads no rows of first tokens in 16 bits; run "
-        "this op on lane cpu",
-        p.wide_tokens);
-  }
-  return true;
-}
-template <class Params>
-bool computed(const Params&, cpu::Check&) {
-  return true;
-}
-
 // What the op table calls.
 template <as_op_id Op, class Params, OpBody<Params> kBody>
 std::int32_t entry(const void* params, const as_call* call, as_error* error) {
@@ -74,8 +52,7 @@ std::int32_t entry(const void* params, const as_call* call, as_error* error) {
     return run_entry<Params>(
         info.name, {info.taps, info.num_taps}, *static_cast<const Params*>(params), kBody, call,
         check, error, [&](const Params& as_host, bool on_host) {
-          return check_params(as_host, on_host, check) && computed(as_host, check) &&
-                 (on_host || aligned(as_host, check));
+          return check_params(as_host, on_host, check) && (on_host || aligned(as_host, check));
         });
   } catch (const std::bad_alloc&) {
     return refuse(error, info.name,

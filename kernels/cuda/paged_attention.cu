@@ -1,8 +1,8 @@
 // paged_attention: which kernel takes it, the merge of its parts, and the kernel for heads and
-// caches that tensor cores do not take, and for masks, score functions and biases by distance: a
-// warp a query head of a token on fp32 units, the heads of a KV head side by side in a block so
-// that they find its rows in the L1 cache. 32 rows at a time: a lane scores a row, then each lane
-// weighs its dims of their values.
+// caches that tensor cores do not take, for masks, score functions and biases by distance, and for
+// rows of first tokens in 16 bits beside others: a warp a query head of a token on fp32 units, the
+// heads of a KV head side by side in a block so that they find its rows in the L1 cache. 32 rows at
+// a time: a lane scores a row, then each lane weighs its dims of their values.
 #include <cuda_fp16.h>
 
 #include <algorithm>
@@ -23,6 +23,17 @@ constexpr I64 kMaxSplits = 256;
 // Below these a part is not worth its merge: where the GPU has no more blocks to do at once, and
 // where it has none otherwise.
 constexpr I64 kRowsOfSplit = 256, kRowsOfIdle = 64;
+
+// Rows of first tokens in 16 bits, below wide_tokens: caches and a table of their own.
+struct FirstRows {
+  cpu::KvPages k, v;
+  I64 rows_of_page, rows_total;
+};
+
+__device__ __forceinline__ I64 first_slot(const as_paged_attention_params& p, const Numbers& n,
+                                          const FirstRows& first, I64 request, I64 row) {
+  return slot_in(p.wide_table, n.paged, first.rows_of_page, first.rows_total, request, row);
+}
 
 __device__ __forceinline__ const std::uint16_t* row_of(const as_paged_attention_params& p,
                                                        const Numbers& n, const cpu::KvPages& c,
@@ -132,12 +143,12 @@ __global__ void __launch_bounds__(kCutThreads)
 }
 
 // kPart: values of a lane. kCoded: a cache may have rows of codes. kAsked: a mask, a score
-// function, a bias by distance or a form of two passes, a split each, may be there. Grid: tokens,
-// KV heads times blocks of their heads, splits.
+// function, a bias by distance, rows of first tokens or a form of two passes, a split each, may be
+// there. Grid: tokens, KV heads times blocks of their heads, splits.
 template <int kPart, bool vectors, bool kCoded, bool kAsked>
 __global__ void __launch_bounds__(32 * kHeads)
-    paged_attention_kernel(as_paged_attention_params p, Numbers n, I64 head_blocks,
-                           float* partial) {
+    paged_attention_kernel(as_paged_attention_params p, Numbers n, FirstRows first_rows,
+                           I64 head_blocks, float* partial) {
   __shared__ float queries[kHeads][32 * kPart];
   const I64 t = blockIdx.x, g = blockIdx.y / head_blocks;
   const I64 in_group = blockIdx.y % head_blocks * kHeads + threadIdx.y;
@@ -179,8 +190,14 @@ __global__ void __launch_bounds__(32 * kHeads)
     float score = minus_infinity();
     if (mine) {
       const bool coded = kCoded && n.k_codes.code != AS_CODE_NONE;
-      score = coded ? dot_codes(q, n.k_codes, slot_of(p, n, rows_of, row), g, size)
-                    : dot<vectors>(q, row_of(p, n, n.k, rows_of, row, g), size, n.k.f16);
+      if (kAsked && row < p.wide_tokens) {
+        const I64 slot = first_slot(p, n, first_rows, rows_of, row);
+        const std::uint16_t* k = first_rows.k.base + offset_of(first_rows.k, slot, g);
+        score = dot<false>(q, k, size, first_rows.k.f16);
+      } else {
+        score = coded ? dot_codes(q, n.k_codes, slot_of(p, n, rows_of, row), g, size)
+                      : dot<vectors>(q, row_of(p, n, n.k, rows_of, row, g), size, n.k.f16);
+      }
       score *= scale;
       if (cap > 0.0f) score = cap * tanhf(score / cap);
       if (slope != 0.0f)
@@ -201,7 +218,8 @@ __global__ void __launch_bounds__(32 * kHeads)
     for (int r = 0; r < rows; ++r) {
       const float w = __shfl_sync(kAllLanes, weight, r);
       if (kAsked && (shown >> r & 1) == 0) continue;
-      if (kCoded && n.v_codes.code != AS_CODE_NONE) {
+      const bool of_first = kAsked && tile + r < p.wide_tokens;
+      if (kCoded && n.v_codes.code != AS_CODE_NONE && !of_first) {
         const I64 slot = slot_of(p, n, rows_of, tile + r);
         const cpu::HeadScale s = read_scale(n.v_codes, slot, g);
         const unsigned char* v = n.v_codes.base + codes_at(n.v_codes, slot, g);
@@ -213,11 +231,14 @@ __global__ void __launch_bounds__(32 * kHeads)
         }
         continue;
       }
-      const std::uint16_t* v = row_of(p, n, n.v, rows_of, tile + r, g);
+      const cpu::KvPages& pages = of_first ? first_rows.v : n.v;
+      const I64 v_slot = of_first ? first_slot(p, n, first_rows, rows_of, tile + r)
+                                  : slot_of(p, n, rows_of, tile + r);
+      const std::uint16_t* v = pages.base + offset_of(pages, v_slot, g);
 #pragma unroll
       for (int i = 0; i < kPart; ++i) {
         const I64 d = threadIdx.x + 32 * i;
-        if (d < size_v) values[i] = fmaf(w, number(v[d], n.v.f16), values[i]);
+        if (d < size_v) values[i] = fmaf(w, number(v[d], pages.f16), values[i]);
       }
     }
   }
@@ -309,7 +330,7 @@ bool codes_on_tensor_cores(const as_paged_attention_params& p, const Numbers& n)
 
 // What the kernel of fp32 units alone computes.
 bool by_the_row(const as_paged_attention_params& p) {
-  return asks_each_score(p) || p.form != AS_PAGED_ONE_PASS;
+  return asks_each_score(p) || p.form != AS_PAGED_ONE_PASS || p.wide_tokens > 0;
 }
 
 bool on_tensor_cores(const as_paged_attention_params& p, const Numbers& n) {
@@ -371,6 +392,17 @@ int merge_parts(const as_paged_attention_params& p, const Numbers& n, const Laun
                       reinterpret_cast<const float*>(launch.workspace));
 }
 
+FirstRows first_rows_of(const as_paged_attention_params& p) {
+  FirstRows first{};
+  if (p.wide_tokens == 0) return first;
+  const cpu::KvRows k(p.k_wide, as_tensor{}), v(p.v_wide, as_tensor{});
+  first.k = k.pages;
+  first.v = v.pages;
+  first.rows_of_page = k.rows;
+  first.rows_total = std::min(cpu::cache_rows(p.k_wide), cpu::cache_rows(p.v_wide));
+  return first;
+}
+
 template <int kPart>
 int attend(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
   const I64 head_blocks = (n.group + kHeads - 1) / kHeads;
@@ -386,7 +418,7 @@ int attend(const as_paged_attention_params& p, const Numbers& n, const Launch& l
                       : coded       ? paged_attention_kernel<kPart, false, true, false>
                       : vectors     ? paged_attention_kernel<kPart, true, false, false>
                                     : paged_attention_kernel<kPart, false, false, false>;
-  kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, head_blocks,
+  kernel<<<grid, dim3(32, warps), 0, stream>>>(p, n, first_rows_of(p), head_blocks,
                                                reinterpret_cast<float*>(launch.workspace));
   return static_cast<int>(cudaGetLastError());
 }

@@ -30,19 +30,24 @@ struct Numbers {
 
 __device__ __forceinline__ float minus_infinity() { return __uint_as_float(0xff800000u); }
 
+// Of a cache of so many rows, in pages or not, through its table.
+__device__ __forceinline__ I64 slot_in(const as_tensor& table, bool paged, I64 rows_of_page,
+                                       I64 rows_total, I64 request, I64 row) {
+  I64 slot;
+  if (paged) {
+    const auto narrow = static_cast<std::uint32_t>(row);  // below the columns times the rows
+    const auto rows = static_cast<std::uint32_t>(rows_of_page);
+    AS_DEVICE_CHECK(narrow / rows < table.shape[1]);
+    slot = I64{*at<std::int32_t>(table, request, narrow / rows)} * rows_of_page + narrow % rows;
+  } else {
+    slot = I64{*at<std::int32_t>(table, request)} + row;
+  }
+  AS_DEVICE_CHECK(slot >= 0 && slot < rows_total);
+  return slot;
+}
 __device__ __forceinline__ I64 slot_of(const as_paged_attention_params& p, const Numbers& n,
                                        I64 request, I64 row) {
-  I64 slot;
-  if (n.paged) {
-    const auto narrow = static_cast<std::uint32_t>(row);  // below the columns times the rows
-    const auto rows = static_cast<std::uint32_t>(n.rows_of_page);
-    AS_DEVICE_CHECK(narrow / rows < p.table.shape[1]);
-    slot = I64{*at<std::int32_t>(p.table, request, narrow / rows)} * n.rows_of_page + narrow % rows;
-  } else {
-    slot = I64{*at<std::int32_t>(p.table, request)} + row;
-  }
-  AS_DEVICE_CHECK(slot >= 0 && slot < n.rows_total);
-  return slot;
+  return slot_in(p.table, n.paged, n.rows_of_page, n.rows_total, request, row);
 }
 
 // Distance of a slot's head from the base, in 16-bit numbers.

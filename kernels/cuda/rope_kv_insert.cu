@@ -14,14 +14,25 @@ namespace {
 
 constexpr unsigned kHeads = 4;  // of a block
 
+// A cache that rows go to.
+struct Rows {
+  cpu::KvPages pages;
+  cpu::KvCodes codes;  // in their place where rows are codes
+  std::int64_t total;  // rows in all pages
+};
+Rows rows_of(const as_cache& cache, const as_tensor& scale) {
+  const cpu::KvRows rows(cache, scale);
+  return {rows.pages, rows.codes, cpu::cache_rows(cache)};
+}
+
 // What a kernel needs besides the params.
 struct Places {
-  cpu::KvPages k, v;
-  cpu::KvCodes k_codes, v_codes;  // in their place where rows are codes
-  std::int64_t k_rows, v_rows;    // in all pages
-  std::int64_t rotated;           // dims
+  Rows k, v;
+  Rows k_wide, v_wide;   // of first tokens in 16 bits, with `wide`
+  std::int64_t rotated;  // dims
   bool queries;
   bool alone;  // queries, and no rows
+  bool wide;
 };
 
 __device__ __forceinline__ std::uint16_t* place(const cpu::KvPages& c, std::int64_t slot,
@@ -29,14 +40,14 @@ __device__ __forceinline__ std::uint16_t* place(const cpu::KvPages& c, std::int6
   return c.base + slot / c.rows * c.page + slot % c.rows * c.row + head * c.head;
 }
 
-__device__ __forceinline__ void put(const cpu::KvPages& c, const cpu::KvCodes& codes,
-                                    std::int64_t rows, std::int64_t slot, std::int64_t head,
+__device__ __forceinline__ void put(const Rows& rows, std::int64_t slot, std::int64_t head,
                                     const std::uint16_t* values, std::int64_t size) {
-  AS_DEVICE_CHECK(slot < rows);
-  if (codes.code != AS_CODE_NONE) return put_codes(codes, slot, head, values, size);
-  std::uint16_t* to = place(c, slot, head);
+  AS_DEVICE_CHECK(slot < rows.total);
+  if (rows.codes.code != AS_CODE_NONE) return put_codes(rows.codes, slot, head, values, size);
+  std::uint16_t* to = place(rows.pages, slot, head);
   for (std::int64_t d = threadIdx.x; d < size; d += 32) {
-    to[d] = c.f16 ? __half_as_ushort(__float2half_rn(bf16_to_float(values[d]))) : values[d];
+    to[d] =
+        rows.pages.f16 ? __half_as_ushort(__float2half_rn(bf16_to_float(values[d]))) : values[d];
   }
 }
 
@@ -103,10 +114,16 @@ __global__ void __launch_bounds__(32 * kHeads)
       for (std::int64_t d = threadIdx.x; d < size; d += 32) to[d] = key[d];
     }
   }
+  const std::uint16_t* value = at<std::uint16_t>(p.v, t, g);
+  const std::int64_t wide_slot = places.wide ? *at<std::int64_t>(p.wide_slots, t) : -1;
+  if (wide_slot >= 0) {
+    put(places.k_wide, wide_slot, g, key, size);
+    put(places.v_wide, wide_slot, g, value, p.v.shape[2]);
+  }
   const std::int64_t slot = *at<std::int64_t>(p.slots, t);
   if (slot < 0) return;
-  put(places.k, places.k_codes, places.k_rows, slot, g, key, size);
-  put(places.v, places.v_codes, places.v_rows, slot, g, at<std::uint16_t>(p.v, t, g), p.v.shape[2]);
+  put(places.k, slot, g, key, size);
+  put(places.v, slot, g, value, p.v.shape[2]);
 }
 
 }  // namespace
@@ -116,13 +133,13 @@ int rope_kv_insert(const as_rope_kv_insert_params& p, const Launch& launch) {
   const as_tensor& source = alone ? p.q : p.rows_given != 0 ? p.k_row : p.k;
   Places places{};
   if (!alone) {
-    const cpu::KvRows k(p.k_cache, p.k_scale), v(p.v_cache, p.v_scale);
-    places.k = k.pages;
-    places.v = v.pages;
-    places.k_codes = k.codes;
-    places.v_codes = v.codes;
-    places.k_rows = cpu::cache_rows(p.k_cache);
-    places.v_rows = cpu::cache_rows(p.v_cache);
+    places.k = rows_of(p.k_cache, p.k_scale);
+    places.v = rows_of(p.v_cache, p.v_scale);
+    places.wide = cpu::has_wide_rows(p);
+  }
+  if (places.wide) {
+    places.k_wide = rows_of(p.k_wide, as_tensor{});
+    places.v_wide = rows_of(p.v_wide, as_tensor{});
   }
   places.rotated = cpu::rotary_dim(p.rope);
   places.alone = alone;

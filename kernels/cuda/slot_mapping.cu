@@ -15,6 +15,11 @@ __device__ std::int64_t slot_of(const as_slot_mapping_params& p, int group, int 
   return *at<std::int32_t>(p.tables, group, request, row / rows) * rows + row % rows;
 }
 
+// as_first_with_rows (step_params.h): how many tokens of a request have rows, -1 = all.
+__device__ std::int64_t first_with_rows(std::int32_t reach) {
+  return reach < -(1 << 30) ? std::int64_t{reach} - INT32_MIN : -1;
+}
+
 __global__ void slot_mapping_kernel(as_slot_mapping_params p) {
   const std::int64_t t = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (t >= p.positions.shape[0]) return;
@@ -24,7 +29,9 @@ __global__ void slot_mapping_kernel(as_slot_mapping_params p) {
   const bool padding = request < 0;
   for (int g = 0; g < groups; ++g) {
     const std::int64_t rows = *at<std::int32_t>(p.groups, g);
-    *at<std::int64_t>(p.slots, g, t) = padding ? -1 : slot_of(p, g, request, position, rows, 1);
+    const std::int64_t most = first_with_rows(*at<std::int32_t>(p.groups, g, 1));
+    const bool none = padding || (most >= 0 && position >= most);
+    *at<std::int64_t>(p.slots, g, t) = none ? -1 : slot_of(p, g, request, position, rows, 1);
   }
   const std::int64_t mla = p.mla_group >= 0 ? *at<std::int32_t>(p.groups, p.mla_group) : 0;
   if (present(p.c4_slots)) {

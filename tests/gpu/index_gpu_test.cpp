@@ -160,6 +160,16 @@ TEST_P(GpuLists, EqualTheCpuLane) {
   if (c.block % 128 == 0) m.c128_slots = memory.make(AS_I64, {n});
   m.c4_lens = memory.make(AS_I32, {n});
   check_against_cpu(c.way, mapping, &memory, &report);
+  // Rows of first tokens alone: none behind them, where the table may hold anything.
+  for (const std::int32_t first : {0, 24, 4000}) {
+    OpParams ended;
+    auto& e = ended.init<as_slot_mapping_params>(AS_OP_SLOT_MAPPING);
+    e = m;
+    e.groups = memory.ints({c.block, 0, 64, as_reach_of_first(first), 4, 8}, {3, 2});
+    e.slots = memory.make(AS_I64, {3, n}, 1);
+    e.c4_slots = e.c128_slots = e.c4_lens = no_tensor();
+    check_against_cpu(c.way, ended, &memory, &report);
+  }
 
   OpParams window;
   auto& w = window.init<as_swa_index_params>(AS_OP_SWA_INDEX);

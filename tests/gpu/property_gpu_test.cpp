@@ -573,6 +573,10 @@ INSTANTIATE_TEST_SUITE_P(Placed, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(placed_cases())),
                          param_name<PagedCase>);
+INSTANTIATE_TEST_SUITE_P(FirstRows, GpuPagedProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(wide_cases())),
+                         param_name<PagedCase>);
 INSTANTIATE_TEST_SUITE_P(Forms, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(formed_cases())),
@@ -662,6 +666,24 @@ std::vector<RopeKvCase> rope_kv_cases() {
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuRopeKvProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(rope_kv_cases())),
+                         param_name<RopeKvCase>);
+// Rows of first tokens in 16 bits beside those of codes.
+std::vector<RopeKvCase> first_row_cases() {
+  std::vector<RopeKvCase> cases;
+  for (const std::int32_t record :
+       {AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_INT8_TOKEN_HEAD}) {
+    for (const std::int64_t wide : {1, 12, 40}) {
+      RopeKvCase c{fmt::format("record{}_wide{}", record, wide), {40, 3, 17}, 17, 4, 2};
+      c.record = record;
+      c.wide = wide;
+      cases.push_back(std::move(c));
+    }
+  }
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(FirstRows, GpuRopeKvProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(first_row_cases())),
                          param_name<RopeKvCase>);
 INSTANTIATE_TEST_SUITE_P(Codes, GpuRopeKvProperty,
                          testing::Combine(testing::ValuesIn(kWays),

@@ -111,12 +111,12 @@ TEST(GpuSession, EveryTapIsRightBesideRefSim) {
   }
 }
 
-// Masks and score functions, over chunks and across too, biases by distance, rows of two sides,
-// attention in two passes: recorded steps and single ops give the same bytes, and every tap is
-// right beside ref.sim.
+// Masks and score functions, over chunks and across too, biases by distance, rows of two sides, of
+// first tokens in 16 bits, attention in two passes: recorded steps and single ops give the same
+// bytes, and every tap is right beside ref.sim.
 TEST(GpuSession, WhatRunsWithoutTensorCoresIsRightInRecordedStepsToo) {
-  for (const char* named :
-       {"tiny-mask", "tiny-mask-chunks", "tiny-mask-across", "tiny-t5", "cascade", "merged"}) {
+  for (const char* named : {"tiny-mask", "tiny-mask-chunks", "tiny-mask-across", "tiny-t5",
+                            "tiny-llama-first16", "cascade", "merged"}) {
     SCOPED_TRACE(named);
     const auto of = [&](References references) {
       return make({"cuda"}, references, {}, {}, false, nullptr, named);
