@@ -8,21 +8,24 @@
 namespace attnscope::cuda::tiles {
 
 using hopper::Barrier;
+using paged::Exponents;
 using paged::I64;
 using paged::Seen;
 
 // The rows of a tile, by the dims that heads are padded to: 64, 128 or 256. Keys and values lie in
 // panels of 64 columns; `grouped`, a box that has all columns brings eight rows of every panel,
-// then the next eight.
-template <int kDims_, bool grouped>
+// then the next eight; `coded`, they are f16, of codes (attention_codes.cuh).
+template <int kDims_, bool grouped, bool coded = false>
 struct Shape {
   static constexpr int kDims = kDims_;
   static constexpr bool kGrouped = grouped;
+  static constexpr bool kCoded = coded;
   static constexpr int kGroups = 2;           // that compute
   static constexpr int kRows = kGroups * 64;  // of queries
   static constexpr int kKeys = kDims == 256 ? 64 : 128;
-  static constexpr int kStages = kDims == 64 ? 4 : kDims == 128 ? 3 : 2;
-  static constexpr int kCopiers = 128;  // threads
+  static constexpr int kStages = kDims == 64 ? 4 : kDims == 128 && !coded ? 3 : 2;
+  static constexpr int kCopiers = 128;                        // threads
+  static constexpr int kRowsOfBits = coded ? kKeys / 4 : 32;  // of a word of bits of rows
   static constexpr int kThreads = kCopiers + kGroups * 128;
   static constexpr int kPanels = kDims / 64;
   static constexpr int kPanel = kKeys * 128;  // bytes of 64 columns of its rows
@@ -32,8 +35,8 @@ struct Shape {
   static constexpr int kQueryPanel = kRows * 128;
   static constexpr int kBytes = kPanels * kQueryPanel + 2 * kStages * kTileBytes + 1024;
   // Registers of a thread that copies and of one that computes.
-  static constexpr int kFew = kDims == 256 ? 40 : 56;
-  static constexpr int kMany = kDims == 256 ? 232 : 224;
+  static constexpr int kFew = coded ? 72 : kDims == 256 ? 40 : 56;
+  static constexpr int kMany = coded ? 216 : kDims == 256 ? 232 : 224;
 
   // Byte offset of a 16-byte chunk of a key or of values.
   static __device__ __forceinline__ std::uint32_t offset(int row, int chunk) {
@@ -52,8 +55,20 @@ struct Tile {
   int heads;
 };
 
+// By stage: scales of its keys and values, where rows have them, and by warp of copiers the largest
+// exponent of the latter; by query row what undoes its power of two.
+template <class S, bool coded>
+struct Scales {};
 template <class S>
-struct Shared {
+struct Scales<S, true> {
+  alignas(8) float k_scale[S::kStages][S::kKeys];
+  alignas(8) float v_scale[S::kStages][S::kKeys];
+  int v_top[S::kStages][S::kCopiers / 32];
+  float back[S::kRows];
+};
+
+template <class S>
+struct Shared : Scales<S, S::kCoded> {
   Barrier full_k[S::kStages], full_v[S::kStages], empty_k[S::kStages], empty_v[S::kStages];
   Barrier landed;  // values that are looked through before they are full
   // Of all tokens: the first row that one sees, the end of those that one sees, and the rows that
@@ -127,13 +142,16 @@ __device__ __forceinline__ void copy_box(std::uint32_t to, const CUtensorMap* ma
 
 // A query that does not see a row would still multiply it by zero: where a row of values that not
 // all see holds a NaN or an infinity, zeros take its place and its bit is set. A thread a row,
-// whose copies are done.
+// whose copies are done; unusual: it is one in any case.
 template <class S>
-__device__ __forceinline__ void hide_unusual(std::uint32_t values, std::uint32_t* rows) {
-  const int row = threadIdx.x;
+__device__ __forceinline__ void hide_unusual(std::uint32_t values, std::uint32_t* rows,
+                                             bool unusual = false) {
+  constexpr std::uint32_t kHigh = S::kCoded ? 0x7c000000u : 0x7f800000u, kLow = kHigh >> 16;
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * S::kRowsOfBits + lane;
   __syncwarp();
-  bool found = false;
-  if (row < S::kKeys) {
+  const bool there = lane < S::kRowsOfBits && row < S::kKeys;
+  bool found = unusual && there;
+  if (there) {
 #pragma unroll
     for (int chunk = 0; chunk < S::kDims / 8; ++chunk) {
       uint4 word;
@@ -142,7 +160,7 @@ __device__ __forceinline__ void hide_unusual(std::uint32_t values, std::uint32_t
                    : "r"(values + S::offset(row, chunk))
                    : "memory");
       for (const std::uint32_t pair : {word.x, word.y, word.z, word.w}) {
-        found |= (pair & 0x7f80u) == 0x7f80u || (pair & 0x7f800000u) == 0x7f800000u;
+        found |= (pair & kLow) == kLow || (pair & kHigh) == kHigh;
       }
     }
   }

@@ -2,11 +2,17 @@
 // mma.cuh in its warp's 16.
 #pragma once
 
-#include "kernels/cuda/attention_boxes.cuh"
+#include <type_traits>
+
+#include "kernels/cuda/attention_codes.cuh"
 
 namespace attnscope::cuda::tiles {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ __forceinline__ float number_of(const std::uint16_t* row, int dim) {
+  return bf16_to_float(row[dim]);
+}
 
 template <class S, class Op>
 struct Computer {
@@ -22,7 +28,9 @@ struct Computer {
   int head[2];
   bool any[2];
   paged::Exponents exponents{};
-  paged::Weights weights;
+  std::conditional_t<S::kCoded, CodedWeights, paged::Weights> weights;
+  float row_scale[2] = {0.0f, 0.0f};  // of codes: what products of the two rows are multiplied by
+  int top = kLeastTop;                // the exponent that weights of values are relative to
   float o[S::kDims / 2] = {};
   std::uint32_t packed[S::kKeys / 16][4] = {};
 
@@ -48,6 +56,18 @@ struct Computer {
       if (present(op.p.alibi_slopes)) {
         exponents.slope[i] = *at<float>(op.p.alibi_slopes, tile.first_head + head[i]);
       }
+    }
+    if constexpr (S::kCoded) {
+      widen_queries<S>(op, tile, tiles.queries, group, shared.back);
+      hopper::publish_shared();
+      hopper::barrier_wait(group + 1, 128);
+      const cpu::KvCodes& k = op.n.k_codes;
+      const float beside = k.beside == nullptr ? 1.0f : k.beside[tile.kv_head * k.beside_step];
+      for (int i = 0; i < 2; ++i) {
+        const int row = group * 64 + warp * 16 + lane / 4 + 8 * i;
+        row_scale[i] = shared.back[row] * beside * exponents.scale;
+      }
+      return;
     }
     constexpr int kChunks = S::kDims / 8;
     const int size = static_cast<int>(op.p.q.shape[2]);
@@ -76,9 +96,9 @@ struct Computer {
       const std::uint64_t a = hopper::further(q, step / 4 * S::kQueryPanel + step % 4 * 32);
       const std::uint64_t b = hopper::further(k, step / 4 * S::kPanelStep + step % 4 * 32);
       if constexpr (S::kKeys == 64) {
-        hopper::step_64x64<true>(s, a, b, step > 0);
+        hopper::step_64x64<!S::kCoded>(s, a, b, step > 0);
       } else {
-        hopper::step_64x128_rows<true>(s, a, b, step > 0);
+        hopper::step_64x128_rows<!S::kCoded>(s, a, b, step > 0);
       }
     }
     hopper::end_steps();
@@ -90,12 +110,12 @@ struct Computer {
     for (int step = 0; step < S::kKeys / 16; ++step) {
       const std::uint64_t b = hopper::further(v, step * 2 * S::kGroupStep);
       if constexpr (S::kDims == 64) {
-        hopper::step_64x64_columns<true>(o, packed[step], b);
+        hopper::step_64x64_columns<!S::kCoded>(o, packed[step], b);
       } else {
 #pragma unroll
         for (int half = 0; half < S::kDims / 128; ++half) {
-          hopper::step_64x128<true>(o + 64 * half, packed[step],
-                                    hopper::further(b, 2 * half * S::kPanelStep));
+          hopper::step_64x128<!S::kCoded>(o + 64 * half, packed[step],
+                                          hopper::further(b, 2 * half * S::kPanelStep));
         }
       }
     }
@@ -114,19 +134,22 @@ struct Computer {
     for (int i = 0; i < kPairs; ++i) weights_of[i] = packed[i / 4][i % 4];
     const int lane = threadIdx.x % 32, size_v = static_cast<int>(op.p.o.shape[2]);
     for (int c = 0; c < S::kKeys; ++c) {
-      if ((shared.unusual[stage][c / 32] >> c % 32 & 1) == 0) continue;
+      if ((shared.unusual[stage][c / S::kRowsOfBits] >> c % S::kRowsOfBits & 1) == 0) continue;
       if (row + c < rows.first || row + c >= rows.end) continue;
-      const std::uint16_t* from = op.value_row(tile.request, row + c, tile.kv_head);
+      const auto values = op.value_row(tile.request, row + c, tile.kv_head);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const std::uint32_t pair = __shfl_sync(
             kAllLanes, weights_of[c / 16 * 4 + c % 16 / 8 * 2 + i], lane / 4 * 4 + c % 8 / 2);
-        const float weight = c % 2 == 0 ? paged::low_bf16(pair) : paged::high_bf16(pair);
+        float weight = c % 2 == 0 ? paged::low_bf16(pair) : paged::high_bf16(pair);
+        if constexpr (S::kCoded) {
+          weight = c % 2 == 0 ? __low2float(as_half2(pair)) : __high2float(as_half2(pair));
+        }
         if (row + c < first[i] || row + c >= end[i]) continue;
 #pragma unroll
         for (int d = 0; d < S::kDims / 4; ++d) {
           const int dim = d / 2 * 8 + lane % 4 * 2 + d % 2;
-          const float v = dim < size_v ? bf16_to_float(from[dim]) : 0.0f;
+          const float v = dim < size_v ? number_of(values, dim) : 0.0f;
           float& sum = o[d / 2 * 4 + 2 * i + d % 2];
           sum = fmaf(weight, v, sum);
         }
@@ -138,16 +161,42 @@ struct Computer {
     if ((unusual[0] | unusual[1] | unusual[2] | unusual[3]) != 0) add_unusual(place.stage, row);
     shared.empty_v[place.stage].come();
   }
-  __device__ __forceinline__ void weigh(float (&s)[S::kKeys / 2], I64 row, float (&factor)[2]) {
-    weights.take<S::kKeys, true>(reinterpret_cast<float(&)[S::kKeys / 8][4]>(s), exponents,
-                                 !shared.whole(row, rows), static_cast<std::int32_t>(row), first,
-                                 end, factor);
+  // Of the keys of a stage, which is free then.
+  __device__ __forceinline__ void weigh(int stage, float (&s)[S::kKeys / 2], I64 row,
+                                        float (&factor)[2]) {
+    auto& products = reinterpret_cast<float(&)[S::kKeys / 8][4]>(s);
+    const bool masked = !shared.whole(row, rows);
+    const auto narrow = static_cast<std::int32_t>(row);
+    if constexpr (S::kCoded) {
+      const float* k_scale = op.n.k_codes.beside == nullptr ? shared.k_scale[stage] : nullptr;
+      const float* v_scale = op.n.v_codes.beside == nullptr ? shared.v_scale[stage] : nullptr;
+      int larger = top;
+      if (v_scale != nullptr) {
+#pragma unroll
+        for (const int of_warp : shared.v_top[stage]) larger = max(larger, of_warp);
+      }
+      weights.template take<S::kKeys>(products, exponents, row_scale, k_scale, v_scale,
+                                      power_of_two(-larger), masked, narrow, first, end, factor);
+      // Of values alone: what was summed is relative to another power of two.
+      const float lower = power_of_two(max(top - larger, -126));
+      top = larger;
+      for (int i = 0; i < 2; ++i) factor[i] *= lower;
+      shared.empty_k[stage].come();
+    } else {
+      shared.empty_k[stage].come();
+      weights.template take<S::kKeys, true>(products, exponents, masked, narrow, first, end,
+                                            factor);
+    }
   }
   __device__ __forceinline__ void pack(const float (&s)[S::kKeys / 2]) {
     const auto& weights_of = reinterpret_cast<const float(&)[S::kKeys / 8][4]>(s);
 #pragma unroll
     for (int step = 0; step < S::kKeys / 16; ++step) {
-      paged::pack_weights(weights_of[2 * step], weights_of[2 * step + 1], packed[step]);
+      if constexpr (S::kCoded) {
+        pack_weights_f16(weights_of[2 * step], weights_of[2 * step + 1], packed[step]);
+      } else {
+        paged::pack_weights(weights_of[2 * step], weights_of[2 * step + 1], packed[step]);
+      }
     }
   }
 
@@ -159,9 +208,8 @@ struct Computer {
     hopper::begin_steps();
     start_scores(0, s);
     hopper::wait_steps<0>();
-    shared.empty_k[0].come();
     I64 row = op.first_row(rows);
-    weigh(s, row, factor);
+    weigh(0, s, row, factor);
     pack(s);
     place.next();
     row += S::kKeys;
@@ -172,8 +220,7 @@ struct Computer {
       start_scores(place.stage, s);
       start_values(before.stage);
       hopper::wait_steps<1>();
-      shared.empty_k[place.stage].come();
-      weigh(s, row, factor);
+      weigh(place.stage, s, row, factor);
       hopper::wait_steps<0>();
       values_done(before, row - S::kKeys);
       scale_values(factor);
@@ -191,6 +238,13 @@ struct Computer {
   __device__ __forceinline__ void finish() {
     weights.sum_up();
     const int column = 2 * (threadIdx.x % 4), size_v = static_cast<int>(op.p.o.shape[2]);
+    if constexpr (S::kCoded) {
+      const cpu::KvCodes& v = op.n.v_codes;
+      const float beside =
+          v.beside == nullptr ? power_of_two(top) : v.beside[tile.kv_head * v.beside_step];
+      for (float& value : o) value *= beside * power_of_two(-kWeightPower);
+      for (float& of_row : weights.sum) of_row *= power_of_two(-kWeightPower);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (token[i] < 0) continue;

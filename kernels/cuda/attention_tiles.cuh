@@ -14,7 +14,7 @@
 //   Seen part(rows)    the block's share of them
 //   I64 first_row(r)   where tiles of these rows begin, a box's first row
 //   Box box(r, row)    the place of a box that begins at a row, in the tensor maps
-//   value_row(r, row, g)  the values of a row's head
+//   value_row(r, row, g)  the values of a row's head: bf16, or of what number_of(.., dim) knows
 //   float* part_of_head(t, h)  where a head's part goes, null = it is the whole
 //   float total(h, best, sum)  what weights are divided by
 #pragma once
@@ -70,7 +70,13 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   rows = op.part(rows);
   if (threadIdx.x < S::kCopiers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(S::kFew));
-    if (rows.first < rows.end) copy_all<S>(op, tile, rows, &k, &v, shared);
+    if (rows.first < rows.end) {
+      if constexpr (S::kCoded) {
+        widen_all<S>(op, tile, rows, shared);
+      } else {
+        copy_all<S>(op, tile, rows, &k, &v, shared);
+      }
+    }
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(S::kMany));
     const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128 - 1, 0);
@@ -90,15 +96,16 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 struct Fit {
   int dims, rows, keys, bytes;
 };
-template <int kDims>
+template <int kDims, bool coded>
 constexpr Fit fit() {
-  using S = Shape<kDims, false>;
+  using S = Shape<kDims, false, coded>;
   return {kDims, S::kRows, S::kKeys, S::kBytes};
 }
-inline Fit fit_of(I64 size) {
-  if (size <= 64) return fit<64>();
-  if (size <= 128) return fit<128>();
-  if (size <= 256) return fit<256>();
+template <bool coded = false>
+Fit fit_of(I64 size) {
+  if (size <= 64) return fit<64, coded>();
+  if (size <= 128) return fit<128, coded>();
+  if (size <= 256) return fit<256, coded>();
   return {};
 }
 

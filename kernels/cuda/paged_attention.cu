@@ -431,12 +431,25 @@ std::size_t parts_bytes(const as_paged_attention_params& p, const Numbers& n) {
          sizeof(float);
 }
 
+// The same over rows of codes.
+int take_steps_of_codes(const as_paged_attention_params& p, const Numbers& n, float* parts,
+                        const Launch& launch) {
+  const bool chunks = p.q.shape[0] > p.table.shape[0];
+  const I64 tokens = chunks && !launch.gpu.exact ? prefill_tokens_of_codes(p, n, launch.gpu) : 0;
+  if (tokens == 0) return decode_codes(p, n, parts, {}, p.q.shape[0], launch);
+  const Others others{reinterpret_cast<std::int32_t*>(launch.workspace + parts_bytes(p, n))};
+  const int code = prefill_codes(p, n, tokens, parts, others, launch);
+  if (code != 0) return code;
+  const I64 blocks = std::min(p.q.shape[0], tokens * p.table.shape[0]);
+  return decode_codes(p, n, parts, others, blocks, launch);
+}
+
 // Tiles of tokens that follow each other go to one kernel, all others to another; there are none
-// where no request has several. Tokens of many heads are a tile each. Tiles round weights to bf16:
-// not where results are to be exact.
+// where no request has several. Tokens of many heads are a tile each, over rows of bf16. Tiles
+// round weights, to bf16 or f16: not where results are to be exact.
 int take_steps(const as_paged_attention_params& p, const Numbers& n, const Launch& launch) {
   auto* parts = reinterpret_cast<float*>(launch.workspace);
-  if (n.k_codes.code != AS_CODE_NONE) return decode_codes(p, n, parts, launch);
+  if (n.k_codes.code != AS_CODE_NONE) return take_steps_of_codes(p, n, parts, launch);
   const bool chunks = p.q.shape[0] > p.table.shape[0];
   const I64 most = launch.gpu.exact ? 0 : prefill_tokens(p, n, launch.gpu);
   const I64 tokens = chunks ? most : std::min<I64>(most, 1);

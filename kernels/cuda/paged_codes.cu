@@ -389,17 +389,12 @@ __device__ __forceinline__ float load_queries(const as_paged_attention_params& p
 }
 
 template <int kDims>
-__global__ void __launch_bounds__(32 * kWarps, Shape<kDims>::kBlocks)
-    codes_kernel(const __grid_constant__ as_paged_attention_params p,
-                 const __grid_constant__ Numbers n, unsigned head_blocks, unsigned blocks_of_token,
-                 float* parts) {
+__device__ __forceinline__ void token_over_codes(const as_paged_attention_params& p,
+                                                 const Numbers& n, I64 t, unsigned of_token,
+                                                 unsigned head_blocks, float* parts) {
   using S = Shape<kDims>;
-  follow_kernel_before();
   extern __shared__ __align__(128) unsigned char shared[];
   __shared__ float of_warps[kWarps][2][kHeads];
-  // Heads of a token side by side: pages and scales of a row are shared by them.
-  const unsigned of_token = blockIdx.x % blocks_of_token;
-  const I64 t = blockIdx.x / blocks_of_token;
   const I64 kv_head = of_token / head_blocks, group_block = of_token % head_blocks;
   const I64 first_head = kv_head * n.group + group_block * kHeads;
   const int heads = static_cast<int>(min(I64{kHeads}, n.group - group_block * kHeads));
@@ -531,29 +526,50 @@ __global__ void __launch_bounds__(32 * kWarps, Shape<kDims>::kBlocks)
                            all.first < all.end, parts);
 }
 
+// Heads of a token side by side: pages and scales of a row are shared by them. listed: of others,
+// else of all tokens.
+template <int kDims, bool listed>
+__global__ void __launch_bounds__(32 * kWarps, Shape<kDims>::kBlocks)
+    codes_kernel(const __grid_constant__ as_paged_attention_params p,
+                 const __grid_constant__ Numbers n, Others others, unsigned head_blocks,
+                 unsigned blocks_of_token, float* parts) {
+  follow_kernel_before();
+  const unsigned of_token = blockIdx.x % blocks_of_token, block = blockIdx.x / blocks_of_token;
+  if constexpr (!listed) {
+    token_over_codes<kDims>(p, n, block, of_token, head_blocks, parts);
+  } else {
+    const int count = *others.list, step = static_cast<int>(gridDim.x / blocks_of_token);
+    for (int i = static_cast<int>(block); i < count; i += step) {
+      token_over_codes<kDims>(p, n, others.list[1 + i], of_token, head_blocks, parts);
+      __syncthreads();
+    }
+  }
+}
+
 template <int kDims>
 int launch_codes(const as_paged_attention_params& p, const Numbers& n, float* parts,
-                 const Launch& launch) {
+                 const Others& others, I64 blocks, const Launch& launch) {
   constexpr int kBytes = Shape<kDims>::kBytes;
-  const cudaError_t code = cudaFuncSetAttribute(
-      codes_kernel<kDims>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  const auto kernel =
+      others.list != nullptr ? codes_kernel<kDims, true> : codes_kernel<kDims, false>;
+  const cudaError_t code =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (code != cudaSuccess) return code;
   const auto head_blocks = static_cast<unsigned>((n.group + kHeads - 1) / kHeads);
   const auto of_token = static_cast<unsigned>(as_cache_heads(&p.k_cache)) * head_blocks;
-  const dim3 grid(static_cast<unsigned>(p.q.shape[0]) * of_token, 1,
-                  static_cast<unsigned>(n.splits));
-  return launch_early(launch.gpu.hopper, launch.stream, grid, dim3(32, kWarps), kBytes,
-                      codes_kernel<kDims>, p, n, head_blocks, of_token, parts);
+  const dim3 grid(static_cast<unsigned>(blocks) * of_token, 1, static_cast<unsigned>(n.splits));
+  return launch_early(launch.gpu.hopper, launch.stream, grid, dim3(32, kWarps), kBytes, kernel, p,
+                      n, others, head_blocks, of_token, parts);
 }
 
 }  // namespace
 
 int decode_codes(const as_paged_attention_params& p, const Numbers& n, float* parts,
-                 const Launch& launch) {
+                 const Others& others, I64 blocks, const Launch& launch) {
   const I64 largest = std::max(p.q.shape[2], p.o.shape[2]);
-  if (largest <= 64) return launch_codes<64>(p, n, parts, launch);
-  if (largest <= 128) return launch_codes<128>(p, n, parts, launch);
-  return launch_codes<256>(p, n, parts, launch);
+  if (largest <= 64) return launch_codes<64>(p, n, parts, others, blocks, launch);
+  if (largest <= 128) return launch_codes<128>(p, n, parts, others, blocks, launch);
+  return launch_codes<256>(p, n, parts, others, blocks, launch);
 }
 
 }  // namespace attnscope::cuda::paged

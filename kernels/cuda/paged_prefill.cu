@@ -1,35 +1,13 @@
 // paged_attention of tokens that follow each other in a request, on Hopper, by the tiles of
 // attention_tiles.cuh: boxes are pages, or tiles of them.
-#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/paged_tiles.cuh"
 
 namespace attnscope::cuda::paged {
 
-struct PagedOp {
-  as_paged_attention_params p;
-  Numbers n;
-  I64 group;
+struct PagedOp : PagedTiles {
   int box_rows;
   int panels_k, panels_v;
-  I64 tokens;  // of a tile
-  float* parts;
-  Others others;
 
-  __device__ __forceinline__ bool find(I64 number, tiles::Tile& tile) const {
-    // Later tokens see more: they begin first.
-    tile.begin = ((p.q.shape[0] - 1) / tokens - number) * tokens;
-    tile.tokens = min(tokens, p.q.shape[0] - tile.begin);
-    tile.request = request_of_all(p, tile.begin, tile.begin + tile.tokens);
-    return tile.request >= 0;
-  }
-  __device__ __forceinline__ void leave(const tiles::Tile& tile) const {
-    others.add(tile.begin, tile.tokens);
-  }
-  __device__ __forceinline__ Seen seen(I64 token, I64 request) const {
-    return seen_by(p, token, request);
-  }
-  __device__ __forceinline__ Seen part(const Seen& rows) const {
-    return part_of(rows, n.splits, blockIdx.z);
-  }
   __device__ __forceinline__ I64 first_row(const Seen& rows) const {
     return rows.first / box_rows * box_rows;
   }
@@ -39,12 +17,6 @@ struct PagedOp {
   }
   __device__ __forceinline__ const std::uint16_t* value_row(I64 request, I64 row, I64 head) const {
     return n.v.base + offset_of(n.v, slot_of(p, n, request, row), head);
-  }
-  __device__ __forceinline__ float* part_of_head(I64 token, I64 head) const {
-    return n.splits > 1 ? part_at(p, n, parts, token, head, blockIdx.z) : nullptr;
-  }
-  __device__ __forceinline__ float total(I64 head, float best, float sum) const {
-    return total_of(p, head, best, sum);
   }
 };
 
@@ -62,15 +34,10 @@ tiles::Fit fit_of(const as_paged_attention_params& p) {
 
 I64 prefill_tokens(const as_paged_attention_params& p, const Numbers& n, const Gpu& gpu) {
   const tiles::Fit fit = fit_of(p);
-  if (!gpu.hopper || fit.rows == 0 || gpu.shared_memory < static_cast<std::size_t>(fit.bytes)) {
-    return 0;
-  }
-  const I64 box_rows = std::min<I64>(n.k.rows, fit.keys);
+  const I64 box_rows = std::min<I64>(n.k.rows, std::max(fit.keys, 1));
   const bool boxes =
       n.paged && box_rows % 8 == 0 && fit.keys % box_rows == 0 && n.k.rows % box_rows == 0;
-  const bool pairs = p.o.stride[2] == 1 && p.o.shape[2] % 2 == 0 && p.o.stride[0] % 2 == 0 &&
-                     p.o.stride[1] % 2 == 0;
-  return boxes && pairs ? fit.rows / std::min<I64>(n.group, fit.rows) : 0;
+  return boxes ? tokens_of_tile(p, n, fit, gpu) : 0;
 }
 
 int prefill(const as_paged_attention_params& p, const Numbers& n, I64 tokens, float* parts,
@@ -89,15 +56,10 @@ int prefill(const as_paged_attention_params& p, const Numbers& n, I64 tokens, fl
   int mapped = map(rows_of(n.k, p.q.shape[2], kv_heads, n.rows_total), box_rows, &k);
   if (mapped == 0) mapped = map(rows_of(n.v, p.o.shape[2], kv_heads, n.rows_total), box_rows, &v);
   if (mapped != 0) return mapped;
-  const PagedOp op{p,
-                   n,
-                   n.group,
+  const PagedOp op{{p, n, n.group, tokens, parts, others},
                    box_rows,
                    static_cast<int>(n.k.head / 64),
-                   static_cast<int>(n.v.head / 64),
-                   tokens,
-                   parts,
-                   others};
+                   static_cast<int>(n.v.head / 64)};
   const auto launch_for = [&]<int kDims, bool kGrouped> {
     return tiles::launch_tiles<tiles::Shape<kDims, kGrouped>>(
         op, (p.q.shape[0] + tokens - 1) / tokens, kv_heads, n.splits, k, v, stream);

@@ -149,17 +149,22 @@ struct Others {
 int decode(const as_paged_attention_params& p, const Numbers& n, float* parts, const Others& others,
            I64 blocks, const Launch& launch);
 
-// All tokens over rows of codes, both caches of less than kMostCodes bytes; a block likewise, of so
+// The same over rows of codes, both caches of less than kMostCodes bytes; a block likewise, of so
 // many heads.
 constexpr I64 kHeadsOfCodes = 8, kMostCodes = I64{15} << 32;
 int decode_codes(const as_paged_attention_params& p, const Numbers& n, float* parts,
-                 const Launch& launch);
+                 const Others& others, I64 blocks, const Launch& launch);
 
-// Rows of bf16 alone: a block for a tile of so many tokens, at most prefill_tokens(), and a KV
+// Rows of bf16: a block for a tile of so many tokens, at most prefill_tokens(), and a KV
 // head, where all of them are of one request and follow each other in it; the tokens of other tiles
 // become others. 0 = not on this GPU, or not these heads.
 I64 prefill_tokens(const as_paged_attention_params& p, const Numbers& n, const Gpu& gpu);
 int prefill(const as_paged_attention_params& p, const Numbers& n, I64 tokens, float* parts,
             const Others& others, const Launch& launch);
+
+// The same over rows of codes that decode_codes takes, in pages of any size or none.
+I64 prefill_tokens_of_codes(const as_paged_attention_params& p, const Numbers& n, const Gpu& gpu);
+int prefill_codes(const as_paged_attention_params& p, const Numbers& n, I64 tokens, float* parts,
+                  const Others& others, const Launch& launch);
 
 }  // namespace attnscope::cuda::paged

@@ -551,6 +551,10 @@ INSTANTIATE_TEST_SUITE_P(Codes, GpuPagedProperty,
                          testing::Combine(testing::ValuesIn(kWays),
                                           testing::ValuesIn(coded_cases())),
                          param_name<PagedCase>);
+INSTANTIATE_TEST_SUITE_P(CodedPrompts, GpuPagedProperty,
+                         testing::Combine(testing::ValuesIn(kWays),
+                                          testing::ValuesIn(coded_prompts())),
+                         param_name<PagedCase>);
 
 // Pages that begin at addresses of 16 bytes too, so that tensor cores take what has no bias.
 std::vector<PagedCase> sided_step_cases() {

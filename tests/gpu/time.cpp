@@ -574,45 +574,54 @@ void fp8_linear(Bench& bench, std::int64_t tokens, std::int64_t in, std::int64_t
   bench.row(name, AS_OP_FP8_LINEAR, calls, t * i + i * o + 2 * t * o, 2 * t * i * o);
 }
 
-// Decode over pages of 16 rows, 32 heads over 8 KV heads of 128, keys and values as a format has
-// them: bytes are those of the rows, of queries and of outputs.
-void paged_decode(Bench& bench, std::int32_t record, std::int64_t requests, std::int64_t context) {
+// The last tokens of requests over pages of 16 rows, 32 heads over 8 KV heads of 128, keys and
+// values as a format has them: bytes are those of the rows, of queries and of outputs, work that of
+// what each token sees.
+void paged(Bench& bench, std::int32_t record, std::int64_t requests, std::int64_t context,
+           std::int64_t queries = 1) {
   constexpr std::int64_t kHeads = 32, kKvHeads = 8, kSize = 128, kRows = 16;
   const as_row_layout layout = as_row_layout_of(record, kKvHeads * kSize, kKvHeads, kRows);
-  const std::string name =
-      fmt::format("paged_attention {} b={} T={}", layout.format->name, requests, context);
+  const std::string name = fmt::format("paged_attention {} b={} T={}{}", layout.format->name,
+                                       requests, context, queries > 1 ? " prompt" : "");
   if (!bench.wants(name)) return;
+  const std::int64_t tokens = requests * queries;
   const std::int64_t columns = context / kRows, blocks = requests * columns + 1;
-  const bool beside = record == AS_RECORD_FP8_TENSOR;
+  const bool beside = record == AS_RECORD_FP8_TENSOR || record == AS_RECORD_E5M2_TENSOR;
   const auto cache = [&] { return bench.kv_cache(record, kKvHeads, kSize, kRows, blocks); };
   std::vector<OpParams> calls;
   const int count = requests * context > (1 << 18) ? 2 : kCalls;
   for (int i = 0; i < count; ++i) {
     OpParams params;
     auto& p = params.init<as_paged_attention_params>(AS_OP_PAGED_ATTENTION);
-    p.q = bench.numbers(AS_BF16, {requests, kHeads, kSize});
+    p.q = bench.numbers(AS_BF16, {tokens, kHeads, kSize});
     p.k_cache = cache();
     p.v_cache = cache();
     if (beside) p.k_scale = p.v_scale = bench.upload(std::vector<float>{1.0f / 448}, {1});
     std::vector<std::int32_t> table(static_cast<std::size_t>(blocks - 1)), of_token;
+    std::vector<std::int64_t> positions;
     std::iota(table.begin(), table.end(), 1);
     std::shuffle(table.begin(), table.end(), std::mt19937(static_cast<unsigned>(i)));
-    for (std::int64_t r = 0; r < requests; ++r) of_token.push_back(static_cast<std::int32_t>(r));
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      of_token.push_back(static_cast<std::int32_t>(t / queries));
+      positions.push_back(context - queries + t % queries);
+    }
     const auto n = static_cast<std::size_t>(requests);
     p.table = bench.upload(table, {requests, columns});
-    p.token_to_req = bench.upload(of_token, {requests});
-    p.positions = bench.upload(std::vector<std::int64_t>(n, context - 1), {requests});
+    p.token_to_req = bench.upload(of_token, {tokens});
+    p.positions = bench.upload(positions, {tokens});
     p.seq_lens =
         bench.upload(std::vector<std::int32_t>(n, static_cast<std::int32_t>(context)), {requests});
-    p.o = bench.make(AS_BF16, {requests, kHeads, kSize});
-    p.lse = bench.make(AS_F32, {requests, kHeads});
+    p.o = bench.make(AS_BF16, {tokens, kHeads, kSize});
+    p.lse = bench.make(AS_F32, {tokens, kHeads});
     p.scale = 1 / std::sqrt(double{kSize});
     p.causal = 1;
     calls.push_back(params);
   }
   const auto b = static_cast<double>(requests), t = static_cast<double>(context);
-  bench.row(name, calls, b * (2 * t * static_cast<double>(layout.row) + 4.0 * kHeads * kSize),
-            b * t * 4 * kHeads * kSize);
+  const auto q = static_cast<double>(queries);
+  const double seen = b * q * (t - (q - 1) / 2);
+  bench.row(name, calls, b * (2 * t * static_cast<double>(layout.row) + q * 4.0 * kHeads * kSize),
+            seen * 4 * kHeads * kSize);
 }
 
 void run(Bench& bench) {
@@ -657,7 +666,13 @@ void run(Bench& bench) {
   for (std::int64_t b : {8, 64, 128}) {
     for (std::int32_t record : {AS_RECORD_BF16, AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD,
                                 AS_RECORD_INT8_TOKEN_HEAD}) {
-      paged_decode(bench, record, b, 4096);
+      paged(bench, record, b, 4096);
+    }
+  }
+  for (std::int64_t t : {1024, 4096, 16384}) {
+    for (std::int32_t record : {AS_RECORD_BF16, AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD,
+                                AS_RECORD_E5M2_TENSOR, AS_RECORD_INT8_TOKEN_HEAD}) {
+      paged(bench, record, 1, t, t);
     }
   }
 }

@@ -182,6 +182,7 @@ struct PagedCase {
   bool rounded_weights = false;  // the lane rounds weights to bf16, as public kernels do
   std::int64_t gap = 6;          // bytes between pages
   std::int64_t bad_value = -1;   // row of the first request whose values hold a NaN and an infinity
+  std::int64_t rising = 0;       // by what power of two scales of values rise along a request
   std::int32_t first = 0;        // rows before it nobody sees
   std::int64_t buckets = 0;      // of a bias by distance
   std::int32_t distance = 0;     // of these, where the last one begins at the latest
@@ -197,13 +198,14 @@ struct PagedCase {
   std::int32_t query_start = 0, row_start = 0;
 };
 Report check_paged_attention(const Lane& lane, const PagedCase& c);
-std::vector<PagedCase> coded_cases();   // rows of codes
-std::vector<PagedCase> masked_cases();  // a user's masks and score functions
-std::vector<PagedCase> alibi_cases();   // slopes
-std::vector<PagedCase> placed_cases();  // these over chunks, behind a source and across
-std::vector<PagedCase> formed_cases();  // passes of two kinds
-std::vector<PagedCase> sided_cases();   // rows before what is seen, biases by distance
-std::vector<PagedCase> wide_cases();    // first tokens in 16 bits beside rows of codes
+std::vector<PagedCase> coded_cases();    // rows of codes
+std::vector<PagedCase> coded_prompts();  // and many tokens of a request over them
+std::vector<PagedCase> masked_cases();   // a user's masks and score functions
+std::vector<PagedCase> alibi_cases();    // slopes
+std::vector<PagedCase> placed_cases();   // these over chunks, behind a source and across
+std::vector<PagedCase> formed_cases();   // passes of two kinds
+std::vector<PagedCase> sided_cases();    // rows before what is seen, biases by distance
+std::vector<PagedCase> wide_cases();     // first tokens in 16 bits beside rows of codes
 
 // Of packed sequences.
 struct VarlenCase {

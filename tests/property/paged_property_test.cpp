@@ -100,10 +100,10 @@ std::uint16_t code_of(float value, std::int32_t record) {
   return f16 ? cpu::float_to_f16(value) : cpu::float_to_bf16(value);
 }
 
-// A row of codes that are numbers up to 4 before their scale, and of scales about 1, of int8 1/64.
-// Zero points are whole numbers.
-void fill_codes(std::int32_t record, std::int64_t width, std::int64_t heads, Random& random,
-                std::vector<unsigned char>& row) {
+// A row of codes that are numbers up to 4 before their scale, and of scales about 2^power, of int8
+// 1/64 of it. Zero points are whole numbers.
+void fill_codes(std::int32_t record, std::int64_t width, std::int64_t heads, int power,
+                Random& random, std::vector<unsigned char>& row) {
   const as_row_layout l = as_row_layout_of(record, width, heads, 1);
   row.assign(to_size(l.row), 0);
   const auto put = [&](std::int64_t at, float number) {
@@ -122,7 +122,7 @@ void fill_codes(std::int32_t record, std::int64_t width, std::int64_t heads, Ran
     do code = static_cast<std::uint8_t>(random());
     while (!small());
     if (i % l.width != 0 || e.scale < 0) continue;
-    const float scale = 0.5f + static_cast<float>(random() % 1000) * 1e-3f;
+    const float scale = std::ldexp(0.5f + static_cast<float>(random() % 1000) * 1e-3f, power);
     put(e.scale, e.zero >= 0 ? scale / 64 : scale);
     if (e.zero >= 0) put(e.zero, static_cast<float>(static_cast<int>(random() % 256) - 128));
   }
@@ -130,6 +130,19 @@ void fill_codes(std::int32_t record, std::int64_t width, std::int64_t heads, Ran
 
 bool in_codes(std::int32_t record) {
   return as_row_format_of(record)->parts[0].scale != AS_CODE_NONE;
+}
+
+// Of each head one that is no number, and an infinity where codes have one.
+void spoil_codes(std::int32_t record, std::int64_t width, std::int64_t heads,
+                 std::vector<unsigned char>& row) {
+  const as_row_layout l = as_row_layout_of(record, width, heads, 1);
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const as_element_place e = as_element_at(&l, 0, h, 3);
+    row[to_size(e.at)] = 0x7f;
+    if (e.code == AS_CODE_E5M2) row[to_size(as_element_at(&l, 0, h, 9).at)] = 0x7c;
+    if (e.code == AS_CODE_I8) std::memcpy(row.data() + e.scale, &none, sizeof(none));
+  }
 }
 
 // Those that a record has beside its cache.
@@ -145,8 +158,9 @@ as_tensor scales_beside(std::int32_t record, std::int64_t heads, float middle, R
   return scales;
 }
 
+// rising: by what power of two scales of rows of codes rise along a request.
 void fill(Pool& pool, const Blocks& blocks, const std::vector<std::int64_t>& lengths,
-          const std::vector<std::int64_t>& from, Random& random) {
+          const std::vector<std::int64_t>& from, Random& random, std::int64_t rising = 0) {
   std::vector<std::uint16_t> row(to_size(pool.paged.width));
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     const auto request = static_cast<std::int64_t>(r);
@@ -159,7 +173,8 @@ void fill(Pool& pool, const Blocks& blocks, const std::vector<std::int64_t>& len
       }
       if (in_codes(pool.paged.record)) {
         std::vector<unsigned char> codes;
-        fill_codes(pool.paged.record, pool.paged.width, as_cache_heads(&pool.paged), random, codes);
+        fill_codes(pool.paged.record, pool.paged.width, as_cache_heads(&pool.paged),
+                   static_cast<int>(p * rising / lengths[r] - rising), random, codes);
         as_row_put(&pool.paged, blocks.slot(request, p), codes.data());
         as_row_put(&pool.logical, blocks.row(request, p), codes.data());
         continue;
@@ -253,8 +268,14 @@ Report check_paged_attention(const Lane& lane, const PagedCase& c) {
   const std::int32_t record_v = c.record_v != 0 ? c.record_v : c.record;
   Pool v(blocks, record_v, c.kv_heads, c.size_v, c.rows, c.gap);
   fill(k, blocks, c.lengths, seen_behind, random);
-  fill(v, blocks, c.lengths, seen_behind, random);
-  if (c.bad_value >= 0) {
+  fill(v, blocks, c.lengths, seen_behind, random, c.rising);
+  if (c.bad_value >= 0 && in_codes(record_v)) {
+    std::vector<unsigned char> row;
+    fill_codes(record_v, v.paged.width, c.kv_heads, 0, random, row);
+    spoil_codes(record_v, v.paged.width, c.kv_heads, row);
+    as_row_put(&v.paged, blocks.slot(0, c.bad_value), row.data());
+    as_row_put(&v.logical, blocks.row(0, c.bad_value), row.data());
+  } else if (c.bad_value >= 0) {
     std::vector<std::uint16_t> row(to_size(v.paged.width), code_of(0.5f, c.record));
     for (std::int64_t head = 0; head < c.kv_heads; ++head) {
       row[to_size(head * c.size_v + 3)] =
