@@ -45,6 +45,8 @@ constexpr bool is_loop(as_op_id op) {
     case AS_OP_CROSS_BATCH:
     case AS_OP_ATTENTION_PLAN:
     case AS_OP_EXCHANGE_ROWS:
+    case AS_OP_SWAP_OUT:
+    case AS_OP_SWAP_IN:
     case AS_OP_SEQUENCE_TABLE:
     case AS_OP_PAGE_INDICES:
     case AS_OP_COMPACT_TABLES:

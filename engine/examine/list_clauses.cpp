@@ -95,6 +95,13 @@ Variations plain_holes(const OpCase& ordinary) {
         });
       });
       break;
+    case AS_OP_SWAP_OUT:
+      try_edit(out, ordinary, "every third id -1", [](OpCase& call) {
+        return each_element<std::int64_t>(longs(call, "from"), [](std::size_t i, std::int64_t id) {
+          return i % 3 == 1 ? -1 : id;
+        });
+      });
+      break;
     case AS_OP_COPY_BLOCKS:
       for (const std::size_t side : {0, 1}) {
         try_edit(out, ordinary,
@@ -181,6 +188,9 @@ Variations plain_duplicates(const OpCase& ordinary) {
   if (ordinary.op.id == AS_OP_GATHER_ROWS) {
     try_edit(out, ordinary, "every row the first one",
              [](OpCase& call) { return set_all(longs(call, "slots"), longs(call, "slots")[0]); });
+  } else if (ordinary.op.id == AS_OP_SWAP_OUT) {
+    try_edit(out, ordinary, "every block the first one",
+             [](OpCase& call) { return set_all(longs(call, "from"), longs(call, "from")[0]); });
   } else if (ordinary.op.id == AS_OP_COPY_BLOCKS) {
     try_edit(out, ordinary, "block 0 to all targets", [](OpCase& call) {
       return each_element<std::int64_t>(longs(call, "pairs"), [](std::size_t i, std::int64_t id) {
@@ -231,6 +241,10 @@ Variations nothing_in_lists(const OpCase& ordinary) {
     case AS_OP_GATHER_ROWS:
       try_edit(out, ordinary, "every slot -1",
                [](OpCase& call) { return set_all(longs(call, "slots"), std::int64_t{-1}); });
+      break;
+    case AS_OP_SWAP_OUT:
+      try_edit(out, ordinary, "every id -1",
+               [](OpCase& call) { return set_all(longs(call, "from"), std::int64_t{-1}); });
       break;
     case AS_OP_COPY_BLOCKS:
       try_edit(out, ordinary, "every id -1",

@@ -14,8 +14,13 @@ bool is_one_of(std::string_view clause, std::initializer_list<std::string_view> 
 
 std::string no_list(std::string_view clause, const CaseOp& op) {
   switch (op.id) {
+    case AS_OP_SWAP_IN:
+      if (clause == "duplicates") return "no block is written twice";
+      if (clause != "behind_lens") return "-1 in its list is tried by nothing_written";
+      [[fallthrough]];
     case AS_OP_GATHER_ROWS:
     case AS_OP_COPY_BLOCKS:
+    case AS_OP_SWAP_OUT:
       return "its list has no length of its own: all of it counts";
     case AS_OP_SEQUENCE_TABLE:
       return "lists are what it makes; it is given numbers of tokens";
@@ -62,7 +67,8 @@ std::string why_unreached(std::string_view clause, const CaseOp& op) {
   }
   if (clause == "sinks") return "it has no sinks";
   if (is_one_of(clause, {"every_code", "subnormals", "small_scales"})) {
-    if (op.id == AS_OP_COPY_BLOCKS || op.id == AS_OP_EXCHANGE_ROWS) {
+    if (as_op_role(op.id) == AS_ROLE_COPY && op.id != AS_OP_GATHER_ROWS &&
+        op.id != AS_OP_CONVERT_ROWS) {
       return "it moves bytes, whatever they hold";
     }
     return reads_cache ? "no row that it reads has codes of e4m3 with scales of ue8m0"

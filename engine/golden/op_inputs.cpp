@@ -113,6 +113,56 @@ class CommonInputs : public InputMaker {
     p.target_slots = make(AS_I64, {tokens});
   }
 
+  static constexpr std::int64_t kBlockBytes = 1171, kPageBytes = 1203;
+
+  // Blocks of bytes: one for each token, and three more.
+  as_cache make_blocks() {
+    as_cache blocks{};
+    blocks.data = make(AS_U8, {tokens + 3, kPageBytes});
+    blocks.data.shape[1] = kBlockBytes;
+    blocks.record = AS_BLOCK_RECORD;
+    blocks.addressing = AS_PAGED;
+    blocks.rows_per_block = 1;
+    blocks.width = static_cast<std::int32_t>(kBlockBytes);
+    return blocks;
+  }
+
+  void fill_bytes(const as_tensor& rows) {
+    for (std::int64_t i = 0; i < rows.shape[0]; ++i) {
+      auto* row = at<std::uint8_t>(rows, i);
+      for (std::int64_t b = 0; b < kBlockBytes; ++b)
+        row[b] = static_cast<std::uint8_t>(random.next());
+    }
+  }
+
+  // One of them a token, in any order; none for the third.
+  as_tensor block_ids() {
+    std::vector<std::int64_t> ids(to_size(tokens + 3));
+    std::iota(ids.begin(), ids.end(), 0);
+    for (std::int64_t i = tokens + 2; i > 0; --i) {
+      std::swap(ids[to_size(i)], ids[to_size(random.below(i + 1))]);
+    }
+    if (tokens > 2) ids[2] = -1;
+    ids.resize(to_size(tokens));
+    return keep(ids, {tokens});
+  }
+
+  void swap_out() {
+    auto& p = init<as_swap_out_params>();
+    p.blocks = make_blocks();
+    fill_bytes(p.blocks.data);
+    p.from = block_ids();
+    p.staged = make(AS_U8, {tokens, kBlockBytes});
+  }
+
+  void swap_in() {
+    auto& p = init<as_swap_in_params>();
+    p.staged = make(AS_U8, {tokens, kBlockBytes});
+    fill_bytes(p.staged);
+    p.to = block_ids();
+    p.blocks = make_blocks();
+  }
+
   // Of ALiBi: others than any number of heads has.
   as_tensor slopes() {
     const as_tensor all = make(AS_F32, {kHeads});
@@ -205,6 +255,12 @@ bool CommonInputs::fill() {
       return true;
     case AS_OP_CROSS_BATCH:
       cross_batch();
+      return true;
+    case AS_OP_SWAP_OUT:
+      swap_out();
+      return true;
+    case AS_OP_SWAP_IN:
+      swap_in();
       return true;
     case AS_OP_PAGED_ATTENTION:
       paged_attention();

@@ -115,6 +115,14 @@ void stage_more(const as_exchange_rows_params& host, as_exchange_rows_params& de
   stage_caches(AS_OP_EXCHANGE_ROWS, host, device, staging);
 }
 
+void stage_more(const as_swap_out_params& host, as_swap_out_params& device, Staging& staging) {
+  stage_caches(AS_OP_SWAP_OUT, host, device, staging);
+}
+
+void stage_more(const as_swap_in_params& host, as_swap_in_params& device, Staging& staging) {
+  stage_caches(AS_OP_SWAP_IN, host, device, staging);
+}
+
 void stage_more(const as_compressor_state_params& host, as_compressor_state_params& device,
                 Staging& staging) {
   stage_caches(AS_OP_COMPRESSOR_STATE, host, device, staging);

@@ -36,6 +36,8 @@ void stage_more(const as_convert_rows_params& host, as_convert_rows_params& devi
                 Staging& staging);
 void stage_more(const as_exchange_rows_params& host, as_exchange_rows_params& device,
                 Staging& staging);
+void stage_more(const as_swap_out_params& host, as_swap_out_params& device, Staging& staging);
+void stage_more(const as_swap_in_params& host, as_swap_in_params& device, Staging& staging);
 void stage_more(const as_inverse_rope_quantise_params& host,
                 as_inverse_rope_quantise_params& device, Staging& staging);
 void stage_more(const as_mla_q_absorb_params& host, as_mla_q_absorb_params& device,

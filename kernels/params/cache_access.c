@@ -145,6 +145,14 @@ static const as_cache_access kExchangeAccess[] = {
     WRITES_COPIES(as_exchange_rows_params, pool, pool_to, missed_from),
 };
 
+static const as_cache_access kSwapOutAccess[] = {
+    READS_SLOTS(as_swap_out_params, blocks, from, AS_CACHE_ANY, 0),
+};
+
+static const as_cache_access kSwapInAccess[] = {
+    WRITES_SLOTS(as_swap_in_params, blocks, to, AS_CACHE_ANY, 0),
+};
+
 #define ACCESSES(op, list) \
   { op, (uint32_t)(sizeof(list) / sizeof(list[0])), list }
 
@@ -167,6 +175,8 @@ static const struct {
     ACCESSES(AS_OP_MLA_ATTENTION, kMlaAccess),
     ACCESSES(AS_OP_SPARSE_MLA_ATTENTION, kSparseMlaAccess),
     ACCESSES(AS_OP_EXCHANGE_ROWS, kExchangeAccess),
+    ACCESSES(AS_OP_SWAP_OUT, kSwapOutAccess),
+    ACCESSES(AS_OP_SWAP_IN, kSwapInAccess),
     ACCESSES(AS_OP_GATHER_ROWS, kGatherAccess),
     ACCESSES(AS_OP_CONVERT_ROWS, kConvertAccess),
 };

@@ -1,5 +1,6 @@
-/* Params of the op around attention whose rows lie in host memory, behind a pool of rows on the
- * device (engine/offload/). T tokens, K places of a list, M rows moved. */
+/* Params of the ops that move rows or blocks between a device and host memory: around attention
+ * whose rows lie there, behind a pool of rows on the device (engine/offload/), and where preempted
+ * requests wait there. T tokens, K places of a list, M rows or blocks moved. */
 #ifndef ATTNSCOPE_KERNELS_PARAMS_OFFLOAD_PARAMS_H
 #define ATTNSCOPE_KERNELS_PARAMS_OFFLOAD_PARAMS_H
 
@@ -32,6 +33,27 @@ typedef struct as_exchange_rows_params {
   as_cache pool;         /* out */
   as_tensor pool_to;     /* in  i64 [M] */
 } as_exchange_rows_params;
+
+/* A block as it is, whatever its rows are: pages of one row, whose values are its bytes. A slot is
+ * the id of a block. */
+enum { AS_BLOCK_RECORD = AS_RECORD_FP8_TENSOR };
+
+/* swap_out: staged[m] = block from[m], zeros where from[m] is -1. */
+typedef struct as_swap_out_params {
+  as_params_head head;
+  as_cache blocks;  /* in  AS_BLOCK_RECORD, one row a page; width: bytes of a block */
+  as_tensor from;   /* in  i64 [M] ids of blocks, -1 = none */
+  as_tensor staged; /* out u8 [M,bytes] */
+} as_swap_out_params;
+
+/* swap_in: block to[m] = staged[m], where to[m] is not -1. No block is written twice, and the
+ * others stay as they are. */
+typedef struct as_swap_in_params {
+  as_params_head head;
+  as_tensor staged; /* in  u8 [M,bytes] */
+  as_tensor to;     /* in  i64 [M] ids of blocks, -1 = none */
+  as_cache blocks;  /* out as those of swap_out */
+} as_swap_in_params;
 
 #ifdef __cplusplus
 }

@@ -85,7 +85,10 @@
   ENTRY(AS_OP_EXCHANGE_ROWS, 52, as_exchange_rows_params, exchange_rows) \
   /* models with cross attention: once per step; in layers that attend to the source */ \
   ENTRY(AS_OP_CROSS_BATCH, 53, as_cross_batch_params, cross_batch) \
-  ENTRY(AS_OP_MEMORY_NORM, 54, as_rms_norm_params, rms_norm)
+  ENTRY(AS_OP_MEMORY_NORM, 54, as_rms_norm_params, rms_norm) \
+  /* steps that move blocks of preempted requests to host memory, or back */ \
+  ENTRY(AS_OP_SWAP_OUT, 55, as_swap_out_params, swap_out) \
+  ENTRY(AS_OP_SWAP_IN, 56, as_swap_in_params, swap_in)
 
 #define AS_FOR_EACH_HELPER(ENTRY) \
   /* what serving code needs around the others, called on their own */ \

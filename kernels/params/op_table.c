@@ -502,6 +502,18 @@ static const as_tap_info kExchangeRows[] = {
     IN(as_exchange_rows_params, pool_to, "M", "i64"),
 };
 
+static const as_tap_info kSwapOut[] = {
+    IN_CACHE(as_swap_out_params, blocks, "blocks,bytes"),
+    IN(as_swap_out_params, from, "M", "i64"),
+    OUT(as_swap_out_params, staged, "M,bytes", "u8", "bytes"),
+};
+
+static const as_tap_info kSwapIn[] = {
+    IN(as_swap_in_params, staged, "M,bytes", "u8"),
+    IN(as_swap_in_params, to, "M", "i64"),
+    OUT_CACHE(as_swap_in_params, blocks, "M,bytes", "bytes", to),
+};
+
 /* The struct of each op: AS_OP_WO_B_struct. */
 #define NAME_STRUCT(id, number, params, function) typedef params id##_struct;
 AS_FOR_EACH_DECISION(NAME_STRUCT)
@@ -685,6 +697,10 @@ static const as_op_info kOps[AS_NUM_OPS] = {
        AS_PHASE_BEFORE, AS_LAYER_DENSE, METADATA, 720, kCrossBatch, FIELDS(kCrossBatchFields)),
     OP(AS_OP_MEMORY_NORM, "memory_norm", "RMS norm of the source that cross attention sees.", DENSE,
        NORM, 288, kRmsNorm, FIELDS(kRmsNormFields)),
+    OP(AS_OP_SWAP_OUT, "swap_out", "Blocks of preempted requests, for host memory to keep.", BEFORE,
+       COPY, 288, kSwapOut, NO_FIELDS),
+    OP(AS_OP_SWAP_IN, "swap_in", "Blocks that host memory kept, into blocks of their requests.",
+       BEFORE, COPY, 288, kSwapIn, NO_FIELDS),
     OP(AS_OP_MERGE_STATES, "merge_states", "Attention over two disjoint sets of entries as one.",
        HELPER, MERGE, 544, kMergeStates, FIELDS(kMergeStatesFields)),
     OP(AS_OP_GATHER_ROWS, "gather_rows", "Values of cache rows, by slot.", HELPER, COPY, 288,

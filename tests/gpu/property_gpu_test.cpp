@@ -254,6 +254,13 @@ TEST(GpuExchangeRowsProperty, MovesWhatTheReferenceMoves) {
     expect_right(check_exchange_rows(lane(Way::kHost), which));
   }
 }
+class GpuSwapBlocksProperty : public testing::TestWithParam<Way> {};
+TEST_P(GpuSwapBlocksProperty, MovesWhatTheReferenceMoves) {
+  for (int which = 0; which < 160; ++which) {
+    expect_right(check_swap_blocks(lane(GetParam()), which));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Ways, GpuSwapBlocksProperty, testing::ValuesIn(kWays));
 std::vector<TopkCase> topk_cases() {
   const char* names[] = {"normal", "few",   "equal",      "nan",
                          "allnan", "zeros", "infinities", "falling"};

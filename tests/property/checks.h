@@ -119,6 +119,9 @@ Report check_topk(const Lane& lane, const TopkCase& c);
 // exchange_rows on pages of one of three formats, by `which`, with lists drawn for it.
 Report check_exchange_rows(const Lane& lane, int which);
 
+// swap_out, or with an odd number swap_in, of blocks of a size by `which`.
+Report check_swap_blocks(const Lane& lane, int which);
+
 struct WindowCase {
   std::string name;
   std::vector<std::int64_t> lengths;

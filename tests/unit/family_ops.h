@@ -1,6 +1,6 @@
 // The ops that every model of DeepSeek-V4 runs: sessions of the tests are such models, and no
 // session runs the ops of another family. attention_plan is a step's where a profile asks for it,
-// exchange_rows where rows lie in host memory.
+// exchange_rows where rows lie in host memory, swap_out and swap_in where requests wait there.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace attnscope {
 
 inline bool is_of_deepseek_v4(int op) {
   return (as_op_find(op)->layers & AS_LAYER_DEEPSEEK_V4) != 0 && op != AS_OP_ATTENTION_PLAN &&
-         op != AS_OP_EXCHANGE_ROWS;
+         op != AS_OP_EXCHANGE_ROWS && op != AS_OP_SWAP_OUT && op != AS_OP_SWAP_IN;
 }
 
 // Of layers of dense attention, and of no layer of DeepSeek-V4's.
