@@ -297,6 +297,7 @@ void fields(V& v, ModelConfig& c) {
   v.later("mla", c.mla);
   v.later("draft_layers", c.draft_layers);
   v.later("host_rows", c.host_rows);
+  v.later("swaps", c.swaps);
 }
 
 }  // namespace attnscope

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -9,6 +10,7 @@
 #include "engine/family/mla/mla.h"
 #include "engine/family/models.h"
 #include "engine/family/rank_split.h"
+#include "engine/family/step_nodes.h"
 
 namespace attnscope {
 
@@ -38,6 +40,12 @@ std::shared_ptr<const ModelGraph> model_graph(const ModelConfig& config) {
   const Family& family = family_of(config);
   auto graph = std::make_shared<ModelGraph>(family.graph(config));
   graph->family = &family;
+  if (config.swaps) {
+    std::vector<Node> nodes = graph->before.nodes(), swaps = swap_nodes();
+    const auto decided = std::ranges::find(nodes, AS_OP_SCHEDULE, &Node::op);
+    nodes.insert(std::next(decided), swaps.begin(), swaps.end());
+    graph->before = LayerGraph(std::move(nodes));
+  }
   const ModelWeights weights = family.weights(config);
   for (const WeightSpec& w : weights.around) graph->weights.emplace(w.name, Shard::kWhole);
   for (const std::vector<WeightSpec>& layer : weights.layers) {

@@ -35,8 +35,7 @@ class Scheduler {
 
   std::vector<Launch> schedule(bool lists) {
     for (const Node* node : launched(graph_.before)) {
-      if (!lists || as_op_has(node->op(), AS_BY_ENGINE) != 0) continue;
-      put(*node, -1, kListStream);
+      if (lists && makes_list(node->op())) put(*node, -1, kListStream);
     }
     for (int i = 0; i < static_cast<int>(graph_.layers.size()); ++i) {
       if (i != graph_.draft_layer) layer(i);
@@ -124,6 +123,10 @@ class Scheduler {
 };
 
 }  // namespace
+
+bool makes_list(as_op_id op) {
+  return as_op_role(op) != AS_ROLE_COPY && as_op_has(op, AS_BY_ENGINE) == 0;
+}
 
 std::vector<Launch> launch_order(const ModelGraph& graph, bool lists) {
   return Scheduler(graph).schedule(lists);

@@ -18,7 +18,11 @@ struct Launch {
   std::vector<int> after;   // streams that must be done first
 };
 
-// All layers and what comes after them. lists: with the ops before the layers that are kernels, on
+// Of the ops before the layers those that kernels make lists by, whatever the step holds: neither
+// decisions nor moves of blocks.
+bool makes_list(as_op_id op);
+
+// All layers and what comes after them. lists: with the ops that make lists before the layers, on
 // a stream of their own beside the first layer.
 std::vector<Launch> launch_order(const ModelGraph& graph, bool lists);
 // The same ops, each after the one before it on the main stream.

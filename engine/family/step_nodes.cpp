@@ -15,6 +15,9 @@ Node schedule_node() {
       .step("num_scheduled_tokens", "num_scheduled_tokens");
 }
 
+// Which blocks there are the session says.
+std::vector<Node> swap_nodes() { return {Node(AS_OP_SWAP_OUT), Node(AS_OP_SWAP_IN)}; }
+
 Node block_tables_node() {
   return Node(AS_OP_BLOCK_TABLES)
       .step("groups", "groups")

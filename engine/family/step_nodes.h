@@ -7,6 +7,8 @@
 namespace attnscope {
 
 Node schedule_node();
+// Behind what is decided, where blocks of preempted requests wait in host memory.
+std::vector<Node> swap_nodes();
 Node block_tables_node();
 // With the slots of every group; a family adds what it has beside them.
 Node slot_mapping_node();

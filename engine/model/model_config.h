@@ -169,6 +169,8 @@ struct ModelConfig {
   // Rows that layers select from lie in host memory while their requests decode, behind a pool of
   // rows a layer on the device (engine/session/step/host_tier.h).
   bool host_rows = false;
+  // Blocks of preempted requests wait in host memory: a step may move some out, or back.
+  bool swaps = false;
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

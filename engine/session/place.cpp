@@ -67,6 +67,10 @@ Error not_reached(const Session& session, const Place& place, const Error& error
         fmt::format("there is no step {}", place.step),
         fmt::format("every request is finished after {} steps", session.cursor().step));
   }
+  if (moves_blocks(place.op)) {
+    return bad_input(fmt::format("there is no {}: no block moves there", describe(place)),
+                     "swap_out and swap_in run in steps that move blocks");
+  }
   return bad_input(
       fmt::format("there is no {}: no request reaches its last known token there", describe(place)),
       "final_norm, lm_head and sample run in steps that sample");

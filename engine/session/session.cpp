@@ -143,6 +143,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   parts.tolerances = std::move(*tolerances);
   if (auto ok = check_parallel(scenario.model, scenario.parallel); !ok) return ok.error();
   parts.config = rank_config(scenario.model, scenario.parallel);
+  parts.config.swaps = scenario.serving.swap_blocks > 0;
   parts.graph = model_graph(parts.config);
   // Copies: the registry need not outlive the session.
   const auto own = [&](const char* name, Lane& copy) -> const Lane* {
@@ -422,6 +423,7 @@ OpContext Session::op_context() {
 }
 
 Result<void> Session::run_before_op(as_op_id id) {
+  if (moves_blocks(id)) return run_swap(id);
   if (id == AS_OP_SCHEDULE) {
     if (auto ok = decide(); !ok) return ok;
   }
@@ -614,25 +616,12 @@ Result<void> Session::decide() {
   take_decisions(metadata_, *serving_);
   decided_ = true;
   guarded([&](InvariantGuard& guard) { guard.after_schedule(serving_->plan()); });
-  swapped_.take_out(serving_->plan().swapped_out, *slab_, verifier_->shadow());
-  if (context_) {
-    for (const std::int32_t block : step.fresh) context_->poison(block);
-  }
+  swapped_.note_marks(serving_->plan().swapped_out, verifier_->shadow());
+  check_swapped_in();
   verifier_->begin_blocks(*serving_, *slab_);
-  for (const std::int32_t block : step.fresh) slab_->poison(block);
-  swap_in();
+  if (!has_op(AS_OP_SWAP_OUT)) begin_fresh();
+  if (!has_op(AS_OP_SWAP_IN)) swapped_.forget_free(serving_->scheduler().host_blocks());
   return check_invariants();
-}
-
-void Session::swap_in() {
-  const std::vector<SwapMove>& moves = serving_->plan().swapped_in;
-  std::string misfit =
-      swapped_.bring_back(moves, parts_.layout, *space_, *slab_, verifier_->shadow());
-  if (!misfit.empty()) {
-    verifier_->found(judged_wrong(AS_OP_SCHEDULE, "swapped_in", 1, 1, std::move(misfit)));
-  }
-  swapped_.forget_free(serving_->scheduler().host_blocks());
-  if (!moves.empty()) refill_ranks();
 }
 
 void Session::judge_plan() {
@@ -691,9 +680,14 @@ Result<void> Session::plan_step() {
 
 Result<void> Session::advance_cursor() {
   ++cursor_.op;
-  if (current_.tokens == 0) return end_step();  // nobody computes anything
   if (cursor_.layer < 0 && !cursor_.after_layers) {
-    if (cursor_.op < static_cast<int>(parts_.graph->before.ops().size())) return {};
+    const std::vector<as_op_id>& ops = parts_.graph->before.ops();
+    const auto next = std::find_if(ops.begin() + cursor_.op, ops.end(),
+                                   [this](as_op_id op) { return has_op(op); });
+    cursor_.op = static_cast<int>(next - ops.begin());
+    const bool moves = next != ops.end() && moves_blocks(*next);
+    if (current_.tokens == 0 && !moves) return end_step();  // nobody computes anything
+    if (next != ops.end()) return {};
     cursor_.op = 0;
     cursor_.layer = 0;
     return {};

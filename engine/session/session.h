@@ -256,8 +256,14 @@ class Session {
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
   Result<void> decide();
-  // Rows of preempted requests back from host memory, into blocks of their own.
-  void swap_in();
+  // Blocks of the step that start as NaN for their new owners.
+  void begin_fresh();
+  // Whether the step has an op of those before the layers: blocks of preempted requests move in
+  // some steps alone (session_swap.cpp).
+  bool has_op(as_op_id op) const;
+  void check_swapped_in();
+  Result<void> run_swap(as_op_id op);
+  OpParams swap_params(as_op_id op);
   Result<void> check_invariants() const;
   // What a step cannot compute whoever decided it: tokens that a request does not have.
   Result<void> check_plan(const ServingStep& step) const;
@@ -361,6 +367,8 @@ class Session {
   std::optional<RowOverlap> overlap_;
   std::unique_ptr<PartChecks> part_checks_;
   SwapSpace swapped_;
+  std::vector<std::int64_t> swap_blocks_;  // of the op that moves some, by move
+  std::vector<std::uint8_t> swap_staged_;
   std::unique_ptr<ContextParallel> context_;
   std::unique_ptr<ContextChecks> context_checks_;
   std::unique_ptr<AddressSpace> space_;

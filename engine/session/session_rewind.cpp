@@ -221,15 +221,17 @@ Cursor Session::cursor_before() const {
   if (!in_step_) {
     const as_op_id last = history_.back().timings.back().op;
     --c.step;
-    if (history_.back().tokens == 0) return {c.step, -1, 0, false};  // schedule alone
-    c.after_layers = true;
-    c.layer = parts_.graph->draft_layer;
+    c.after_layers = history_.back().tokens > 0;  // else it ended before the layers
+    c.layer = c.after_layers ? parts_.graph->draft_layer : -1;
     const std::vector<as_op_id>& ops = ops_at(c);
     const auto at = std::ranges::find(ops, last);
     c.op = at == ops.end() ? 0 : static_cast<int>(at - ops.begin()) + 1;
   }
   if (c.op > 0) {
     --c.op;
+    if (c.layer < 0 && !c.after_layers) {
+      while (!has_op(ops_at(c)[static_cast<std::size_t>(c.op)])) --c.op;
+    }
     return c;
   }
   if (c.layer >= 0 && c.after_layers && !metadata_.sample_rows.empty()) {

@@ -288,7 +288,7 @@ void copy_taps(const Session& session, const std::vector<std::int32_t>& kept, co
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
     if (tap.kind == AS_TAP_CACHE) {
-      if (tap.direction != AS_TAP_OUT || !params.has_cache(tap)) continue;
+      if (tap.direction != AS_TAP_OUT || !params.has_rows(tap)) continue;
       op.rows.push_back(copy_cache_rows(session, tap, session.cursor().layer, kept));
       continue;
     }

@@ -76,7 +76,8 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
         return find(op, false) != blamed.end() || given_else(op);
       });
       // Rows that were moved wrongly are so for all who meet them later.
-      const bool moved = find(AS_OP_EXCHANGE_ROWS, false) != blamed.end();
+      const bool moved = std::ranges::any_of(
+          blamed, [](const Blame& b) { return !b.cache && as_op_role(b.op) == AS_ROLE_COPY; });
       if (follows || moved || given_else(result.op)) continue;
     }
     auto at = find(result.op, cache);

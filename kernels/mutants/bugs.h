@@ -26,6 +26,7 @@ std::vector<RareBug> plan_bugs();      // of the plan of attention, where a step
 std::vector<RareBug> draft_bugs();     // of what a draft layer begins with
 std::vector<RareBug> form_bugs();      // dense attention in two passes
 std::vector<RareBug> exchange_bugs();  // between host memory and a pool of rows
+std::vector<RareBug> swap_bugs();      // blocks to host memory and back
 std::vector<RareBug> wide_bugs();      // first tokens in 16 bits beside rows of codes
 
 // By what they spoil; a file each.

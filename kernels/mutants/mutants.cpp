@@ -49,8 +49,8 @@ const std::vector<Lane>& helpers() {
 const std::vector<RareMutant>& rare() {
   static const std::vector<RareMutant> kRare = [] {
     std::vector<RareMutant> rare;
-    for (const auto& bugs :
-         {rare_bugs(), plan_bugs(), draft_bugs(), form_bugs(), exchange_bugs(), wide_bugs()}) {
+    for (const auto& bugs : {rare_bugs(), plan_bugs(), draft_bugs(), form_bugs(), exchange_bugs(),
+                             swap_bugs(), wide_bugs()}) {
       for (const RareBug& r : bugs) rare.push_back({lane_of(r.bug), r.bug.op, r.scenario});
     }
     return rare;

@@ -175,12 +175,12 @@ void Shadow::restore_marks(std::int32_t group, std::int32_t block, const SlotMar
 }
 
 void Shadow::restore_row(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
-                         std::int64_t row) {
+                         std::int64_t row, std::int64_t kept) {
   const std::int64_t from = row_of(spec, slot);
   if (from < 0) return;
   const std::int32_t step = slot_steps_[index(spec)][static_cast<std::size_t>(place(spec, slot))];
   if (origin(spec, row) == from && written(spec, row) == step) return;
-  put_record(spec, row, paged, slot, step, from);
+  put_record(spec, row, paged, kept >= 0 ? kept : slot, step, from);
 }
 
 std::int64_t Shadow::row_of(const CacheSpec& spec, std::int64_t slot) const {

@@ -84,9 +84,10 @@ class Shadow {
   SlotMarks marks(std::int32_t group, std::int32_t block) const;
   void restore_marks(std::int32_t group, std::int32_t block, const SlotMarks& marks);
   // Makes row `row` the one that `slot` holds, as it was when these marks were true: where it has
-  // been written again since, its record is read from the page, whose bytes are of that time too.
+  // been written again since, its record is read from the page, whose bytes are of that time too:
+  // from the row in `kept` of it, or (-1) the one in the slot itself.
   void restore_row(const CacheSpec& spec, const as_cache& paged, std::int64_t slot,
-                   std::int64_t row);
+                   std::int64_t row, std::int64_t kept = -1);
   // Puts back a row that was recorded before: its record, the step that wrote it, and the row it
   // was taken over from (its own: nobody's).
   void put_record(const CacheSpec& spec, std::int64_t row, const void* record, std::int64_t step,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/family/launch_order.h"
 #include "kernels/params/row_access.h"
 #include "kernels/params/tensor_view.h"
 
@@ -121,8 +122,7 @@ OpParams step_op_params(as_op_id op, const ModelGraph& graph, StepMetadata& step
 
 std::vector<as_op_id> list_ops(const ModelGraph& graph) {
   std::vector<as_op_id> ops;
-  std::ranges::copy_if(graph.before.ops(), std::back_inserter(ops),
-                       [](as_op_id op) { return as_op_has(op, AS_BY_ENGINE) == 0; });
+  std::ranges::copy_if(graph.before.ops(), std::back_inserter(ops), makes_list);
   return ops;
 }
 

@@ -12,10 +12,14 @@
 #include "kernels/params/dense_params.h"
 #include "kernels/params/draft_params.h"
 #include "kernels/params/indexer_params.h"
+#include "kernels/params/offload_params.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/step_params.h"
 
 namespace attnscope {
+
+// Whether an op moves blocks as they are, whosever rows they hold.
+inline bool moves_blocks(as_op_id op) { return op == AS_OP_SWAP_OUT || op == AS_OP_SWAP_IN; }
 
 // The bytes of one params struct, as many as the table says, with the id that says which. Copyable
 // like the structs themselves.
@@ -82,6 +86,8 @@ class OpParams {
   bool has_cache(const as_tap_info& tap) const {
     return tap.kind == AS_TAP_CACHE && cache(tap.offset).record != AS_RECORD_NONE;
   }
+  // The same of a cache of a layer, whose rows are those of requests.
+  bool has_rows(const as_tap_info& tap) const { return has_cache(tap) && !moves_blocks(op_); }
 
  private:
   struct alignas(16) Unit {

@@ -1,9 +1,10 @@
 // Host memory for the blocks of preempted requests (engine/sched/host_blocks.h): their bytes, and
-// which rows their slots held. What the scheduler decided of them is carried out here, before
-// anything else of a step:
+// which rows their slots held. What the scheduler decided of them ops of the step carry out, before
+// anything else of it:
 //
-//   take_out    before blocks of the step get other content
-//   bring_back  once these start as NaN: content and marks of the shadow are as they were
+//   note_marks  which rows the slots of leaving blocks hold, before these get other owners
+//   take_out    what swap_out has put out
+//   bring_back  once swap_in has run: marks of the shadow are as they were
 //
 // A plain value: blocks are shared with the rewind points in which they are the same.
 #pragma once
@@ -37,12 +38,16 @@ struct SwappedBlock {
 class SwapSpace {
  public:
   // moves: StepPlan::swapped_out.
-  void take_out(std::span<const SwapMove> moves, const Slab& slab, const Shadow& shadow);
-  // moves: StepPlan::swapped_in. A block of the host that does not hold what is to come back stays
-  // there, and the other NaN: what is computed from it cannot be right. In a sentence, of the first
-  // one; empty = all came.
-  std::string bring_back(std::span<const SwapMove> moves, const CacheLayout& layout,
-                         const AddressSpace& space, Slab& slab, Shadow& shadow);
+  void note_marks(std::span<const SwapMove> moves, const Shadow& shadow);
+  // staged: u8 [moves, block stride].
+  void take_out(std::span<const SwapMove> moves, const as_tensor& staged);
+  // What comes back with one of StepPlan::swapped_in. nullptr: the block of the host does not hold
+  // what is to come back, as `why` says in a sentence. It stays there, and the other one NaN: what
+  // is computed from it cannot be right.
+  const KeptBlock* held(const SwapMove& move, std::string* why = nullptr) const;
+  // moves: StepPlan::swapped_in.
+  void bring_back(std::span<const SwapMove> moves, const CacheLayout& layout,
+                  const AddressSpace& space, Shadow& shadow) const;
   // Blocks that the scheduler has free hold nothing any more.
   void forget_free(const HostBlocks& host);
 
@@ -51,6 +56,7 @@ class SwapSpace {
 
  private:
   std::map<std::int32_t, SwappedBlock> blocks_;
+  std::vector<SlotMarks> leaving_;  // of the step, by move
 };
 
 }  // namespace attnscope

@@ -119,6 +119,7 @@ void ForcedCopy::read_shadow(const OpParams& engine, int layer, const LogicalMet
 OpParams& ForcedCopy::make(const OpParams& engine, int layer, const LogicalMetadata& logical,
                            bool exact, bool as_read, int peer) {
   params_ = engine;
+  as_read = as_read || moves_blocks(engine.op());  // whatever they hold
   const as_op_info& info = engine.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];

@@ -288,7 +288,7 @@ void Verifier::check_rows(int layer, const OpParams& params, const std::string& 
   const as_op_info& info = params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (!params.has_cache(tap)) continue;
+    if (!params.has_rows(tap)) continue;
     const as_cache& cache = params.cache(tap.offset);
     const CacheSpec& spec = spec_of(layer, params, tap, peer);
     const bool own = spec.peer == peer;
@@ -322,7 +322,7 @@ Result<void> Verifier::after(int layer, const OpParams& params, const std::strin
   }
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || !params.has_cache(tap)) continue;
+    if (tap.direction != AS_TAP_OUT || !params.has_rows(tap)) continue;
     const CacheSpec& spec = spec_of(layer, params, tap);
     if (weights_) check_rows_left_alone(layer, params, tap, spec, lane);
     record_rows(params, tap, spec);

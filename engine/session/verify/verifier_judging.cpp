@@ -286,7 +286,7 @@ Result<void> Verifier::settle_first() {
   const as_op_info& info = j.params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
-    if (tap.direction != AS_TAP_OUT || !j.params.has_cache(tap)) continue;
+    if (tap.direction != AS_TAP_OUT || !j.params.has_rows(tap)) continue;
     share_rows(j.params, tap, spec_of(j.layer, j.params, tap), free_histories());
   }
   for (std::size_t i = 0; i < j.results.size(); ++i) {

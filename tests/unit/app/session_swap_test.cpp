@@ -10,7 +10,12 @@
 #include <vector>
 
 #include "app/wiring/wiring.h"
+#include "engine/capture/capture.h"
+#include "engine/capture/capture_writer.h"
 #include "engine/session/persist/session_file.h"
+#include "engine/session/place.h"
+#include "engine/session/snapshot.h"
+#include "tests/unit/app/host_device.h"
 #include "tests/unit/app/trace_session.h"
 
 namespace attnscope {
@@ -138,6 +143,44 @@ bool run_until_swapped(Session& session) {
   return !session.swapped().blocks().empty();
 }
 
+// What a device has written leaves, and comes back to it, in steps that replay recorded lists too.
+TEST(SessionSwap, BlocksOfADeviceComeBack) {
+  for (const Model& model : {kModels[0], kLlama}) {
+    const Scenario scenario = growing(model, model.small, 64);
+    const auto on = [&](std::vector<std::string> lanes, std::shared_ptr<HostDevice> device) {
+      SessionOptions options;
+      options.references = References::kNone;
+      options.lanes = std::move(lanes);
+      options.threads = 2;
+      options.rewind_every = 3;
+      options.device = std::move(device);
+      auto session = Session::create(scenario, host_device::lanes(), options);
+      EXPECT_TRUE(session) << session.error().text();
+      return session ? std::move(*session) : nullptr;
+    };
+    const auto device = std::make_shared<HostDevice>();
+    auto cpu = on({"cpu"}, nullptr), whole = on({"cuda"}, device);
+    auto by_host = on({"cuda", "swap_out=cpu", "swap_in=cpu"}, std::make_shared<HostDevice>());
+    ASSERT_TRUE(cpu && whole && by_host);
+    std::vector<std::uint64_t> digests;
+    while (!cpu->finished()) {
+      digests.push_back(cpu->digest());
+      for (Session* session : {cpu.get(), whole.get(), by_host.get()}) {
+        const auto ok = session->step();
+        ASSERT_TRUE(ok) << ok.error().text();
+        ASSERT_EQ(session->digest(), cpu->digest()) << cpu->cursor().step;
+      }
+    }
+    EXPECT_GT(cpu->serving().totals().blocks_in, 0);
+    EXPECT_GT(device->counts.replays, 0);
+    EXPECT_GT(device->counts.list_calls, 0);
+    EXPECT_EQ(tokens(*whole), tokens(*cpu));
+    const auto middle = static_cast<std::int64_t>(digests.size() / 2);
+    ASSERT_TRUE(whole->seek({middle, -1, 0, false}));
+    EXPECT_EQ(whole->digest(), digests[digests.size() / 2]);
+  }
+}
+
 TEST(SessionSwap, AKeptSessionGoesOnWithWhatWaitsInHostMemory) {
   const std::string file =
       (std::filesystem::temp_directory_path() / "attnscope_swap_test.keep").string();
@@ -216,6 +259,149 @@ TEST(SessionSwap, EventsSayWhoseRowsWentAndCame) {
   EXPECT_EQ(came, went);
   EXPECT_GT(out, 0);
   EXPECT_EQ(in, out);
+}
+
+// Of the steps that move blocks, right behind what is decided; byte for byte, and timed.
+TEST(SessionSwap, MovesAreOpsOfTheirSteps) {
+  for (const Model& m : kModels) {
+    SCOPED_TRACE(std::string(m.preset) + m.more);
+    auto session = make(growing(m, m.small, 64), References::kBoth);
+    digests(*session);
+    std::int64_t out = 0, in = 0;
+    for (const StepRecord& step : session->history()) {
+      for (const TapResult& r : step.results) {
+        if (!moves_blocks(r.op)) continue;
+        EXPECT_EQ(r.verdict, Verdict::kEqual) << r.note;
+        EXPECT_EQ(r.tap, r.op == AS_OP_SWAP_OUT ? "staged" : "blocks");
+        ASSERT_EQ(r.shape.size(), 2u);
+        EXPECT_EQ(r.shape[1], session->slab().block_stride());
+        EXPECT_EQ(r.elements, r.shape[0] * r.shape[1]);
+        (r.op == AS_OP_SWAP_OUT ? out : in) += r.shape[0];
+        ASSERT_GE(step.timings.size(), 2u);
+        EXPECT_EQ(step.timings[1].op, r.op);
+      }
+    }
+    EXPECT_EQ(out, session->serving().totals().blocks_out);
+    EXPECT_EQ(in, session->serving().totals().blocks_in);
+    EXPECT_GT(out, 0);
+  }
+  auto roomy = make(growing(kLlama, kLlama.large, 64), References::kNone);
+  digests(*roomy);
+  for (const StepRecord& step : roomy->history()) {
+    for (const OpTiming& t : step.timings) EXPECT_FALSE(moves_blocks(t.op)) << step.step;
+  }
+}
+
+TEST(SessionSwap, StopsAtAMoveForwardAndBack) {
+  for (const Model& m : {kModels[1], kModels[2]}) {
+    SCOPED_TRACE(m.preset);
+    auto session = make(growing(m, m.small, 64), References::kNone);
+    std::vector<Place> moves;
+    while (!session->finished()) {
+      if (moves_blocks(session->next_op())) {
+        moves.push_back({session->cursor().step, -1, session->next_op()});
+      }
+      ASSERT_TRUE(session->op());
+    }
+    ASSERT_GE(moves.size(), 2u);
+    EXPECT_EQ(moves.front().op, AS_OP_SWAP_OUT);
+    EXPECT_TRUE(std::ranges::any_of(moves, [](const Place& p) { return p.op == AS_OP_SWAP_IN; }));
+    for (const Place& place : moves) {
+      ASSERT_TRUE(go_to(*session, place)) << place.step;
+      EXPECT_EQ(last_place(*session), place);
+      EXPECT_EQ(session->last_params().op(), place.op);
+      const std::uint64_t after = session->digest();
+      ASSERT_TRUE(session->op_back());
+      EXPECT_EQ(session->next_op(), place.op);
+      ASSERT_TRUE(session->op_back());
+      EXPECT_EQ(session->next_op(), AS_OP_SCHEDULE);
+      ASSERT_TRUE(session->op());
+      EXPECT_EQ(session->next_op(), place.op);
+      ASSERT_TRUE(session->op());
+      EXPECT_EQ(session->digest(), after);
+    }
+    EXPECT_EQ(session->replay_faults(), std::vector<std::string>());
+    // Where nothing moves there is no such op.
+    const auto nowhere = go_to(*session, {0, -1, AS_OP_SWAP_IN});
+    ASSERT_FALSE(nowhere);
+    EXPECT_NE(nowhere.error().text().find("no block moves there"), std::string::npos)
+        << nowhere.error().text();
+  }
+}
+
+TEST(SessionSwap, ALaneThatMovesBlocksWrongIsNamed) {
+  const struct {
+    as_op_id op;
+    const char* mutant;
+  } bugs[] = {{AS_OP_SWAP_OUT, "mutant:block_behind_sent"},
+              {AS_OP_SWAP_OUT, "mutant:half_block_sent"},
+              {AS_OP_SWAP_IN, "mutant:blocks_come_reversed"},
+              {AS_OP_SWAP_IN, "mutant:half_block_back"}};
+  for (const Model& m : kModels) {
+    for (const auto& bug : bugs) {
+      SCOPED_TRACE(std::string(m.preset) + m.more + " " + bug.mutant);
+      SessionOptions options;
+      options.references = References::kSim;
+      options.threads = 2;
+      options.lanes = {"cpu", std::string(as_op_find(bug.op)->name) + "=" + bug.mutant};
+      auto session = Session::create(growing(m, m.small, 64), all_lanes(), options);
+      ASSERT_TRUE(session) << session.error().text();
+      std::vector<Blame> blamed;
+      while (!(*session)->finished() && blamed.empty()) {
+        ASSERT_TRUE((*session)->step());
+        blamed = blame((*session)->history().back().results);
+      }
+      ASSERT_FALSE(blamed.empty());
+      EXPECT_EQ(blamed[0].op, bug.op) << blamed[0].sentence();
+      EXPECT_FALSE(blamed[0].cache) << blamed[0].sentence();
+    }
+  }
+}
+
+TEST(SessionSwap, ACaptureHoldsWhatMoved) {
+  const std::string file =
+      (std::filesystem::temp_directory_path() / "attnscope_swap_test.acap").string();
+  std::filesystem::remove_all(file);
+  auto session = make(growing(kLlama, kLlama.small, 64));
+  TraceRecorder recorder;
+  session->set_observer(&recorder);
+  digests(*session);
+  CaptureOptions options;
+  options.level = CaptureLevel::kFull;
+  auto writer = CaptureWriter::create(file, options, *session_info(*session), {"t", "swap", {}});
+  ASSERT_TRUE(writer) << writer.error().text();
+  for (const auto& trace : recorder.traces()) {
+    const auto summary = recorder.summary(trace->step);
+    ASSERT_NE(summary, nullptr);
+    auto ok = (*writer)->add(*summary, trace.get(), nullptr);
+    ASSERT_TRUE(ok) << ok.error().text();
+  }
+  ASSERT_TRUE((*writer)->finish());
+  const auto capture = Capture::open(file);
+  ASSERT_TRUE(capture) << capture.error().text();
+  ASSERT_TRUE((*capture)->verify());
+  const std::vector<as_op_id>& before = (*capture)->info()->ops_before;
+  EXPECT_NE(std::ranges::find(before, AS_OP_SWAP_IN), before.end());
+  std::int64_t out = 0, in = 0;
+  for (const auto& live : recorder.traces()) {
+    const auto read = (*capture)->trace(live->step);
+    ASSERT_TRUE(read) << read.error().text();
+    for (const auto& op : (*read)->ops) {
+      if (!moves_blocks(op->place.op)) continue;
+      const bool leaves = op->place.op == AS_OP_SWAP_OUT;
+      const TapCopy *ids = op->tap(leaves ? "from" : "to"), *staged = op->tap("staged");
+      ASSERT_NE(ids, nullptr);
+      ASSERT_NE(staged, nullptr);
+      EXPECT_EQ(staged->value.shape[0], ids->value.shape[0]);
+      EXPECT_EQ(staged->value.shape[1], session->slab().block_stride());
+      EXPECT_EQ(op->worst, Verdict::kEqual);
+      ASSERT_EQ(op->results.size(), 1u);
+      (leaves ? out : in) += ids->value.shape[0];
+    }
+  }
+  EXPECT_EQ(out, session->serving().totals().blocks_out);
+  EXPECT_EQ(in, out);
+  std::filesystem::remove_all(file);
 }
 
 TEST(SessionSwap, IsAnOptionOfScenarios) {
