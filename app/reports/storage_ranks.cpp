@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "app/text/format.h"
+#include "engine/cache/dealt_cache.h"
 #include "engine/family/context_check.h"
 #include "engine/family/models.h"
 #include "engine/family/tensor_parallel.h"
@@ -56,6 +58,16 @@ Json exchange_json(const ModelConfig& config, int ranks, std::int64_t tokens) {
           {"bytes", sum.bytes * config.num_layers()}};
 }
 
+// What rows of caches are that ranks do not deal out, each once.
+Json whole_caches(const CacheLayout& layout) {
+  Json contents = Json::array();
+  for (const CacheSpec& spec : layout.specs) {
+    const bool known = std::ranges::find(contents, Json(spec.content)) != contents.end();
+    if (!is_dealt(spec) && !known) contents.push_back(spec.content);
+  }
+  return contents;
+}
+
 }  // namespace
 
 Json tensor_ranks_json(const ModelConfig& whole, const StorageQuestion& q) {
@@ -94,12 +106,15 @@ Json context_ranks_json(const ModelConfig& config, const StorageQuestion& q) {
       refused = ok.error().text();
       break;
     }
-    Json row = held_json(ranks, rank_layout(build_cache_layout(config), split), q);
+    const CacheLayout whole = build_cache_layout(shared_config(config, split));
+    Json row = held_json(ranks, rank_layout(whole, split), q);
     row["decode"] = exchange_json(config, ranks, 1);
     row["chunk"] = exchange_json(config, ranks, q.token_budget);
     rows.push_back(std::move(row));
   }
-  return {{"ranks", rows}, {"refused", refused.empty() ? Json(nullptr) : Json(refused)}};
+  return {{"ranks", rows},
+          {"whole", whole_caches(build_cache_layout(config))},
+          {"refused", refused.empty() ? Json(nullptr) : Json(refused)}};
 }
 
 std::string context_ranks_text(const Json& context) {
@@ -118,6 +133,11 @@ std::string context_ranks_text(const Json& context) {
       out += fmt::format("{}{:>28}{:>30}\n", held_text(row), sent(row.at("decode")),
                          sent(row.at("chunk")));
     }
+    std::string whole;
+    for (const Json& content : context.at("whole")) {
+      whole += (whole.empty() ? "" : ", ") + content.get<std::string>();
+    }
+    if (!whole.empty()) out += "  whole on every rank: " + printable(whole) + "\n";
   }
   return out + refused_text(context);
 }

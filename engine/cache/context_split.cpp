@@ -24,24 +24,22 @@ Result<void> check_split(const CacheLayout& layout, const ContextSplit& split) {
                      fmt::format("allowed: 1 to {} ranks, 1 token or more", kMostContextRanks));
   }
   if (!split.splits()) return {};
-  for (const CacheGroup& group : layout.groups) {
-    if (group.block_tokens % split.round() == 0) continue;
+  for (const CacheSpec& spec : layout.specs) {
+    if (!is_dealt(spec) || spec.rows_per_block % split.round() == 0) continue;
+    const bool entries = spec.tokens_per_row > 1;
+    const char* what = entries ? "entries" : "tokens";
+    const std::string& group = layout.groups[to_size(spec.group)].name;
     return bad_input(
-        fmt::format(
-            "blocks of {} tokens ({}) cannot be dealt out to {} ranks by {}: {} are no "
-            "whole rounds of {}",
-            group.block_tokens, group.name, split.ranks,
-            split.interleave == 1 ? "one token" : fmt::format("{} tokens", split.interleave),
-            group.block_tokens, split.round()),
+        fmt::format("blocks of {} {} ({}) cannot be dealt out to {} ranks by {}: {} are no "
+                    "whole rounds of {}",
+                    spec.rows_per_block, what, entries ? spec.name + ", " + group : group,
+                    split.ranks,
+                    split.interleave == 1 ? fmt::format("one {}", entries ? "entry" : "token")
+                                          : fmt::format("{} {}", split.interleave, what),
+                    spec.rows_per_block, split.round()),
         fmt::format("ranks times interleave has to divide {}: take fewer ranks, a smaller "
                     "interleave, or larger blocks",
-                    group.block_tokens));
-  }
-  for (const CacheSpec& spec : layout.specs) {
-    if (spec.tokens_per_row == 1) continue;
-    return bad_input(fmt::format("rows of {} tokens ({}) are not dealt out to ranks",
-                                 spec.tokens_per_row, spec.name),
-                     "leave out context_parallel, or take a model with a row for every token");
+                    spec.rows_per_block));
   }
   return {};
 }
@@ -65,16 +63,17 @@ CacheLayout rank_layout(CacheLayout layout, const ContextSplit& split) {
 
 RankSlots rank_slots(const ContextSplit& split, const std::vector<std::int64_t>& positions,
                      const std::vector<std::int32_t>& token_to_req, const as_tensor& table,
-                     int block_tokens) {
+                     int block_tokens, int tokens_per_row) {
   RankSlots slots(to_size(split.ranks), std::vector<std::int64_t>(positions.size(), -1));
-  const std::int64_t rows = block_tokens / split.ranks;  // of a rank's page
+  const std::int64_t rows = block_tokens / tokens_per_row / split.ranks;  // of a rank's page
   for (std::size_t t = 0; t < positions.size(); ++t) {
-    if (token_to_req[t] < 0) continue;
+    if (token_to_req[t] < 0 || (positions[t] + 1) % tokens_per_row != 0) continue;
     const std::int64_t column = positions[t] / block_tokens;
     if (column >= table.shape[1]) continue;
     const std::int32_t block = *at<std::int32_t>(table, token_to_req[t], column);
     if (block <= AS_NULL_BLOCK) continue;
-    slots[to_size(split.owner(positions[t]))][t] = block * rows + split.row(positions[t]) % rows;
+    const std::int64_t row = positions[t] / tokens_per_row;
+    slots[to_size(split.owner(row))][t] = std::int64_t{block} * rows + split.row(row) % rows;
   }
   return slots;
 }

@@ -7,6 +7,9 @@
 //
 // A block of the manager is whole rounds of the ranks. Each rank has its part of every block as a
 // page of its own, under the same id: one table of blocks serves all ranks.
+//
+// Entries that stand for several tokens go round in the same way, counted as entries: positions
+// below are numbers of rows of a request, whatever these are.
 #pragma once
 
 #include <cstdint>
@@ -39,17 +42,19 @@ struct ContextSplit {
   friend bool operator==(const ContextSplit&, const ContextSplit&) = default;
 };
 
-// Whether the blocks of all groups are whole rounds; says which is not, and what is allowed.
+// Whether all blocks of rows that are dealt out are whole rounds; says which is not, and what is
+// allowed.
 Result<void> check_split(const CacheLayout& layout, const ContextSplit& split);
 
 // The caches as each rank has them: of every page its part. No cache is another one's peer.
 CacheLayout rank_layout(CacheLayout layout, const ContextSplit& split);
 
 // By rank: where each token of a step goes there, -1 where it is another rank's, or padding.
-// table: i32 [R,C] of a group whose blocks have so many tokens.
+// table: i32 [R,C] of a group whose blocks have so many tokens. tokens_per_row: of entries, which
+// the last of their tokens writes.
 using RankSlots = std::vector<std::vector<std::int64_t>>;
 RankSlots rank_slots(const ContextSplit& split, const std::vector<std::int64_t>& positions,
                      const std::vector<std::int32_t>& token_to_req, const as_tensor& table,
-                     int block_tokens);
+                     int block_tokens, int tokens_per_row = 1);
 
 }  // namespace attnscope

@@ -298,6 +298,7 @@ void fields(V& v, ModelConfig& c) {
   v.later("draft_layers", c.draft_layers);
   v.later("host_rows", c.host_rows);
   v.later("swaps", c.swaps);
+  v.later("context_ranks", c.context_ranks);
 }
 
 }  // namespace attnscope

@@ -246,6 +246,7 @@ void read_context(JsonObject& root, Scenario& scenario) {
     object.fail("ranks", good.error().message, good.error().hint);
   }
   scenario.context = split;
+  scenario.model = shared_config(std::move(scenario.model), split);
 }
 
 void read_ess(JsonObject& root, Scenario& scenario) {

@@ -12,8 +12,8 @@ bool is_mla(const ModelConfig& model) { return model.family == "mla"; }
 
 // What attention of the model is that ranks do not share; empty = nothing.
 const char* against(const ModelConfig& model) {
-  if (is_mla(model)) return model.host_rows ? "rows in host memory" : "";
-  if (model.family != "dense") return "attention over lists of slots";
+  if (model.host_rows) return "rows in host memory";
+  if (model.family != "dense") return "";
   const DenseAttention& dense = model.dense;
   if (dense.encoder) return "layers without caches";
   if (!dense.sides.empty()) return "an encoder beside its decoder";
@@ -27,8 +27,14 @@ const char* against(const ModelConfig& model) {
 
 }  // namespace
 
+ModelConfig shared_config(ModelConfig model, const ContextSplit& split) {
+  model.context_ranks = split.ranks;
+  return model;
+}
+
 Result<void> check_context(const ModelConfig& model, const ContextSplit& split) {
-  const CacheLayout layout = build_cache_layout(model);
+  const bool known = split.ranks >= 1 && split.ranks <= kMostContextRanks;
+  const CacheLayout layout = build_cache_layout(known ? shared_config(model, split) : model);
   if (!split.splits()) return check_split(layout, split);
   if (const std::string what = against(model); !what.empty()) {
     return bad_input(

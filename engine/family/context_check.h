@@ -6,7 +6,10 @@
 
 namespace attnscope {
 
-// An error names what stands against it, and what is allowed.
+// The model as ranks that share requests have it: how long its blocks are may depend on them.
+ModelConfig shared_config(ModelConfig model, const ContextSplit& split);
+
+// Of a model, shared or not yet. An error names what stands against it, and what is allowed.
 // Under tensor parallelism each of its ranks has a group of ranks of its own for its heads.
 Result<void> check_context(const ModelConfig& model, const ContextSplit& split);
 

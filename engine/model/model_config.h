@@ -171,6 +171,9 @@ struct ModelConfig {
   bool host_rows = false;
   // Blocks of preempted requests wait in host memory: a step may move some out, or back.
   bool swaps = false;
+  // Ranks that share the rows of each request (engine/cache/context_split.h). Blocks of rows that
+  // they deal out are so many times as long in DeepSeek-V4 (deepseek_v4/caches.cpp).
+  int context_ranks = 1;
   // Of more than one rank: heads and o_groups are those of this rank.
   TensorParallel parallel;
 

@@ -18,8 +18,16 @@ void owner_late(RankSlots& slots) {
 }
 
 void sink_everywhere(const OpParams& whole, OpParams& call) {
+  if (whole.op() == AS_OP_SPARSE_ATTENTION) {
+    call.get<as_sparse_attention_params>().sinks = whole.get<as_sparse_attention_params>().sinks;
+  }
   if (whole.op() != AS_OP_PAGED_ATTENTION) return;
   call.get<as_paged_attention_params>().sinks = whole.get<as_paged_attention_params>().sinks;
+}
+
+void without_entries(const OpParams&, OpParams& call) {
+  if (call.op() != AS_OP_SPARSE_ATTENTION) return;
+  call.get<as_sparse_attention_params>().extra_cache.record = AS_RECORD_NONE;
 }
 
 void share_twice(std::vector<int>& ranks) { ranks.push_back(ranks.front()); }
@@ -66,6 +74,11 @@ const std::vector<RankMutant>& rank_mutants() {
        .shows = AS_OP_PAGED_ATTENTION,
        .tap = "merge",
        .ranks = {.merged = not_rescaled}},
+      {.name = "mutant:entries_left_out_of_parts",
+       .description = "Ranks attend over their rows of the window alone.",
+       .shows = AS_OP_SPARSE_ATTENTION,
+       .tap = "lse",
+       .ranks = {.part = without_entries}},
   };
   return kMutants;
 }

@@ -13,7 +13,7 @@ namespace attnscope {
 struct RankMutant {
   const char* name;  // of the lane
   const char* description;
-  as_op_id shows;   // the op that is to be blamed, of a dense model
+  as_op_id shows;   // the op that is to be blamed, of a dense model where this has it
   const char* tap;  // the first of its taps that says so, without the rank
   BetweenRanks ranks;
 };

@@ -144,6 +144,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   if (auto ok = check_parallel(scenario.model, scenario.parallel); !ok) return ok.error();
   parts.config = rank_config(scenario.model, scenario.parallel);
   parts.config.swaps = scenario.serving.swap_blocks > 0;
+  parts.config.context_ranks = scenario.context.ranks;  // it may have been changed since
   parts.graph = model_graph(parts.config);
   // Copies: the registry need not outlive the session.
   const auto own = [&](const char* name, Lane& copy) -> const Lane* {

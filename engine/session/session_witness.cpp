@@ -32,8 +32,10 @@ void Session::choose_witness(const Scenario& scenario, const LaneRegistry& regis
   unwitnessed_.left_out = not_witnessed(scenario, registry, options);
   if (unwitnessed_.left_out == kTooLarge) unwitnessed_.hint = "run fewer layers, --layers";
   if (!unwitnessed_.left_out.empty()) return;
-  witness_to_make_ = [make = registry.witness(), scenario, threads = parts_.threads] {
-    return make(scenario, threads);
+  Scenario own = scenario;
+  own.model.context_ranks = parts_.config.context_ranks;
+  witness_to_make_ = [make = registry.witness(), own = std::move(own), threads = parts_.threads] {
+    return make(own, threads);
   };
 }
 

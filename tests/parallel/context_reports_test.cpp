@@ -79,9 +79,34 @@ TEST(ContextReports, TheLayoutTellsOfMemoryAndMessagesByRanks) {
     ranks *= 2;
   }
   EXPECT_NE(storage_text(report).find("ranks that share each request"), std::string::npos);
-  const auto refused = storage_report(*preset("tiny"), question);
+  const auto refused = storage_report(*preset("tiny-alibi"), question);
   EXPECT_EQ(refused.at("context_parallel").at("ranks").size(), 1u);
-  EXPECT_NE(storage_text(refused).find("lists of slots"), std::string::npos);
+  EXPECT_NE(storage_text(refused).find("ALiBi"), std::string::npos);
+}
+
+// Index keys and states are whole on every rank: a block grows by keys of more tokens, and a long
+// request's bytes fall all the same.
+TEST(ContextReports, TheLayoutTellsOfRanksOfDeepSeekV4) {
+  StorageQuestion question;
+  question.bytes = std::int64_t{16} << 30;
+  question.max_model_len = 1 << 17;
+  question.token_budget = 64;
+  const ModelConfig model = *preset("tiny");
+  const auto report = storage_report(model, question);
+  const auto& rows = report.at("context_parallel").at("ranks");
+  ASSERT_EQ(rows.size(), 4u);
+  for (std::size_t i = 1; i < rows.size(); ++i) {
+    EXPECT_LT(rows[i].at("request_bytes"), rows[i - 1].at("request_bytes"));
+    EXPECT_GT(rows[i].at("block_bytes"), rows[i - 1].at("block_bytes"));
+  }
+  EXPECT_EQ(rows[0].at("block_bytes"), report.at("block_stride_bytes"));
+  EXPECT_NE(storage_text(report).find(
+                "whole on every rank: compressor states, index keys, indexer states"),
+            std::string::npos)
+      << storage_text(report);
+  const ExchangeCounts layer = planned_exchange(8, model.heads, 512, 512, 1);
+  EXPECT_EQ(rows[3].at("decode").at("bytes"),
+            (layer[0].bytes + layer[1].bytes) * model.num_layers());
 }
 
 TEST(ContextReports, TheLayoutTellsOfRanksThatDivideHeads) {
@@ -166,6 +191,23 @@ TEST(ContextReports, TheScenarioThatShipsHasNothingWrong) {
   EXPECT_EQ(report.at("context_parallel").at("parts").at("messages"), sum.messages);
   EXPECT_EQ(report.at("context_parallel").at("parts").at("bytes"), sum.bytes);
   EXPECT_NE(format_report(report, false).find("4 ranks share requests"), std::string::npos);
+}
+
+// Windows that move, selected entries and all of them, a hit of a block of entries.
+TEST(ContextReports, TheScenarioOfDeepSeekV4HasNothingWrong) {
+  if (all_lanes().find("ref.sim") == nullptr) GTEST_SKIP() << "skipped: no references";
+  const auto scenario = load_scenario("context_lists");
+  ASSERT_TRUE(scenario) << scenario.error().text();
+  EXPECT_EQ(scenario->context, (ContextSplit{2, 1}));
+  EXPECT_EQ(scenario->model.context_ranks, 2);
+  RunOptions options;
+  options.session.threads = 2;
+  options.session.references = References::kSim;
+  const auto result = run_scenario(*scenario, all_lanes(), options, {});
+  ASSERT_TRUE(result) << result.error().text();
+  EXPECT_EQ(result->summary.verdict(), "ok") << result->summary.blamed.size();
+  EXPECT_EQ(result->serving.hit_tokens, 512);
+  EXPECT_EQ(make_report(*scenario, options, *result, "").at("context_parallel").at("ranks"), 2);
 }
 
 }  // namespace context_reports_test

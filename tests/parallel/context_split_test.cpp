@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -173,6 +174,44 @@ TEST(ContextSplit, RanksHaveTheMemoryOfTheWholeAmongThem) {
   EXPECT_EQ(kept, 2);
 }
 
+// DeepSeek-V4: blocks are as many times as long, so that a rank's pages are those of one rank
+// alone; index keys and states are whole on every rank.
+TEST(ContextSplit, RanksHaveLongerBlocksWhereEntriesAreFew) {
+  const ModelConfig model = *preset("tiny");
+  const CacheLayout alone = build_cache_layout(model);
+  for (const int ranks : {2, 3, 4, 8}) {
+    SCOPED_TRACE(ranks);
+    const CacheLayout whole = build_cache_layout(shared_config(model, {ranks, 1}));
+    const CacheLayout own = rank_layout(whole, {ranks, 1});
+    ASSERT_EQ(own.specs.size(), alone.specs.size());
+    for (std::size_t i = 0; i < own.specs.size(); ++i) {
+      const CacheSpec &rank = own.specs[i], &one = alone.specs[i];
+      const bool state = one.id.role == AS_CACHE_STATE, index = one.id.role == AS_CACHE_INDEX;
+      EXPECT_EQ(rank.block_size(), one.block_size() * (state ? 1 : ranks)) << one.name;
+      EXPECT_EQ(rank.rows_per_block, one.rows_per_block * (index ? ranks : 1)) << one.name;
+    }
+  }
+}
+
+TEST(ContextSplit, EachEntryOfAStepHasOneSlotOnOneRank) {
+  const ContextSplit split{4, 2};
+  std::vector<std::int32_t> blocks = {7, 3};
+  const as_tensor table = make_tensor(blocks.data(), {1, 2});
+  std::vector<std::int64_t> positions(128);
+  std::iota(positions.begin(), positions.end(), 0);
+  const std::vector<std::int32_t> requests(positions.size(), 0);
+  // Blocks of 64 tokens, 16 entries of 4 tokens, 4 of them on each rank.
+  const RankSlots slots = rank_slots(split, positions, requests, table, 64, 4);
+  for (std::size_t t = 0; t < positions.size(); ++t) {
+    const std::int64_t entry = positions[t] / 4;
+    for (int rank = 0; rank < split.ranks; ++rank) {
+      const bool own = positions[t] % 4 == 3 && entry / 2 % 4 == rank;
+      const std::int64_t row = entry / 8 * 2 + entry % 2;
+      EXPECT_EQ(slots[to_size(rank)][t], own ? blocks[to_size(entry / 16)] * 4 + row % 4 : -1) << t;
+    }
+  }
+}
+
 std::string refused(const ModelConfig& model, const ContextSplit& split) {
   const auto ok = check_context(model, split);
   return ok ? "" : ok.error().text();
@@ -187,12 +226,17 @@ TEST(ContextSplit, WhatRanksDoNotShareIsNamed) {
   EXPECT_NE(refused(llama, {8, 4}).find("no whole rounds of 32"), std::string::npos);
   EXPECT_NE(refused(*preset("tiny-alibi"), {2, 1}).find("ALiBi"), std::string::npos);
   EXPECT_NE(refused(masked_model(), {2, 1}).find("a mask"), std::string::npos);
-  EXPECT_NE(refused(*preset("tiny"), {2, 1}).find("lists of slots"), std::string::npos);
-  EXPECT_NE(refused(*preset("tiny", {0}), {2, 1}).find("lists of slots"), std::string::npos);
   EXPECT_EQ(refused(*preset("tiny-v3.2"), {8, 8}), "");
-  ModelConfig hosted = *preset("tiny-v3.2");
-  hosted.host_rows = true;
-  EXPECT_NE(refused(hosted, {2, 1}).find("host memory"), std::string::npos);
+  EXPECT_EQ(refused(*preset("tiny"), {8, 2}), "");
+  // Two entries of 128 tokens a page: runs are no longer.
+  EXPECT_NE(refused(*preset("tiny"), {2, 4}).find("no whole rounds of 8"), std::string::npos);
+  EXPECT_NE(refused(*preset("tiny"), {2, 4}).find("entries"), std::string::npos);
+  EXPECT_EQ(refused(*preset("tiny", {0, 1}), {4, 16}), "");
+  for (const char* name : {"tiny-v3.2", "tiny"}) {
+    ModelConfig hosted = *preset(name);
+    hosted.host_rows = true;
+    EXPECT_NE(refused(hosted, {2, 1}).find("host memory"), std::string::npos) << name;
+  }
 }
 
 std::span<const std::byte> bytes_of(const std::vector<std::uint8_t>& v) {

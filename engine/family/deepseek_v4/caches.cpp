@@ -43,10 +43,12 @@ CacheSpec state(CacheSpec s, int ratio, int dim) {
   return s;
 }
 
-// Rows of entries: one for `ratio` tokens, kept for good.
-CacheSpec of_entries(CacheSpec s, int ratio) {
+// Rows of entries: one for `ratio` tokens, kept for good. Ranks that share them have pages of as
+// many rows as one rank alone has, of blocks that are as many times as long: a page of ratio 128
+// has two.
+CacheSpec of_entries(CacheSpec s, int ratio, const ModelConfig& config) {
   s.tokens_per_row = ratio;
-  s.retention = {GroupKind::kFull, kFullBlock, 0};
+  s.retention = {GroupKind::kFull, kFullBlock * config.context_ranks, 0};
   s.group_name = "MLA";
   return s;
 }
@@ -59,15 +61,16 @@ std::vector<CacheSpec> deepseek_v4_caches(const ModelConfig& config) {
   std::vector<CacheSpec> specs;
   for (int i = 0; i < config.num_layers(); ++i) {
     CacheSpec swa = latent(make_spec(i, kSwaCache), config);
-    swa.retention = {GroupKind::kSliding, kSwaBlock, config.window, config.is_draft(i)};
+    swa.retention = {GroupKind::kSliding, kSwaBlock * config.context_ranks, config.window,
+                     config.is_draft(i)};
     swa.group_name = "SWA";
     specs.push_back(swa);
     const int ratio = config.ratio(i);
     if (ratio == 0) continue;
-    specs.push_back(of_entries(latent(make_spec(i, kMainCache), config), ratio));
+    specs.push_back(of_entries(latent(make_spec(i, kMainCache), config), ratio, config));
     specs.push_back(state(make_spec(i, kMainStateCache), ratio, config.head_dim));
     if (ratio != 4) continue;
-    CacheSpec index = of_entries(make_spec(i, kIndexCache), ratio);
+    CacheSpec index = of_entries(make_spec(i, kIndexCache), ratio, config);
     index.record = config.switches.index_format;
     index.head_dim = config.index_dim;
     specs.push_back(index);

@@ -15,6 +15,7 @@
 #include "engine/model/numbers.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/cpu/cpu_lane.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -62,6 +63,11 @@ void unpack_heads(std::span<const std::byte> from, RankHeads heads, const as_ten
   }
 }
 
+// States that entries are made of are read whole.
+bool writes_rows(const OpParams& params, const as_tap_info& tap) {
+  return tap.direction == AS_TAP_OUT && params.has_cache(tap);
+}
+
 }  // namespace
 
 ContextParallel::ContextParallel(const SessionParts& parts, const ContextSplit& split,
@@ -77,11 +83,20 @@ ContextParallel::ContextParallel(const SessionParts& parts, const ContextSplit& 
 }
 
 bool ContextParallel::inserts(as_op_id op) {
-  return op == AS_OP_ROPE_KV_INSERT || op == AS_OP_MLA_KV_INSERT;
+  return std::ranges::any_of(RowAccess::of(op), [](const as_cache_access& access) {
+    const bool of_layer = access.role != AS_CACHE_ANY;  // nothing that moves rows
+    return access.direction == AS_TAP_OUT && of_layer && is_dealt({access.role, access.nth});
+  });
 }
 bool ContextParallel::attends(as_op_id op) {
-  return op == AS_OP_PAGED_ATTENTION || op == AS_OP_MLA_ATTENTION ||
-         op == AS_OP_SPARSE_MLA_ATTENTION;
+  return op == AS_OP_PAGED_ATTENTION || op == AS_OP_MLA_ATTENTION || reads_lists(op);
+}
+bool ContextParallel::reads_lists(as_op_id op) {
+  return op == AS_OP_SPARSE_MLA_ATTENTION || op == AS_OP_SPARSE_ATTENTION;
+}
+as_tensor ContextParallel::sinks_of(const OpParams& params) {
+  const as_tensor* sinks = tensor_of(const_cast<OpParams&>(params), "sinks");
+  return sinks != nullptr ? *sinks : no_tensor();
 }
 
 template <class F>
@@ -133,24 +148,30 @@ Result<void> ContextParallel::insert(int layer, const OpParams& whole, const Ste
   const as_op_info& info = whole.info();
   const CacheSpec* spec = nullptr;
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    if (whole.has_cache(info.taps[i])) spec = &spec_of(layer, whole, info.taps[i]);
+    if (writes_rows(whole, info.taps[i])) spec = &spec_of(layer, whole, info.taps[i]);
   }
   if (spec == nullptr) return {};  // queries alone
   slots_ = rank_slots(split_, step.positions, step.token_to_req, step.group_table(spec->group),
-                      spec->block_size());
+                      spec->block_size(), spec->tokens_per_row);
   if (calls.between != nullptr && calls.between->dealt != nullptr) calls.between->dealt(slots_);
   watched(calls, [&](ContextWatch& w) { w.dealt(layer, whole.op(), *spec, slots_); });
   for (int rank = 0; rank < split_.ranks; ++rank) {
     OpParams call = whole;
     // Queries and the row before quantisation are on every rank already.
-    for (const char* name : {"q", "q_weight", "q_out", "k_row", "kv_row"}) {
+    for (const char* name : {"q", "q_weight", "q_out", "k_row", "kv_row", "row"}) {
       if (as_tensor* t = tensor_of(call, name)) *t = no_tensor();
+    }
+    if (whole.op() == AS_OP_Q_ROPE_KV_INSERT) {
+      // It makes queries whenever it makes rows.
+      const as_tensor& q = given_tensor(whole, "q");
+      *tensor_of(call, "q") = ranks_[to_size(rank)].query.make_like(q.dtype, q);
     }
     const std::vector<std::int64_t>& slots = slots_[to_size(rank)];
     *tensor_of(call, "slots") = make_tensor(slots.data(), {to_count(slots.size())});
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
-      if (call.has_cache(tap)) call.cache(tap.offset) = cache_of(rank, spec_of(layer, whole, tap));
+      if (writes_rows(call, tap))
+        call.cache(tap.offset) = cache_of(rank, spec_of(layer, whole, tap));
     }
     if (auto ok = calls.op(call); !ok) {
       return Error{ok.error().code, fmt::format("rank {}: {}", rank, ok.error().message),
@@ -169,7 +190,7 @@ void ContextParallel::inserted(int layer, const OpParams& whole, const Calls& ca
   for (int rank = 0; rank < split_.ranks; ++rank) {
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
-      if (!whole.has_cache(tap)) continue;
+      if (!writes_rows(whole, tap)) continue;
       watched(calls, [&](ContextWatch& w) {
         w.inserted(layer, whole.op(), tap, rank, whole.cache(tap.offset), slots,
                    cache_of(rank, spec_of(layer, whole, tap)), slots_[to_size(rank)]);
@@ -246,22 +267,33 @@ void ContextParallel::set_rows(int rank, const std::vector<Seen>& seen, const Ca
   p.sinks = no_tensor();
 }
 
-// Of slots that tokens list, those of the rank, as it has them.
-void ContextParallel::set_list(int rank, const OpParams& whole, const CacheSpec& spec) {
+// Of slots that tokens list, those of the rank, as it has them. What lists are in all stays as it
+// is, and so does a plan of their tiles.
+void ContextParallel::set_lists(int layer, int rank, const OpParams& whole) {
   Rank& own = ranks_[to_size(rank)];
-  const as_tensor& list = given_tensor(whole, "indices");
-  const std::int64_t rows = spec.rows_per_block;
-  own.table.clear();
-  for (std::int64_t t = 0; t < list.shape[0]; ++t) {
-    for (std::int64_t k = 0; k < list.shape[1]; ++k) {
-      const std::int64_t slot = *at<std::int32_t>(list, t, k);
-      const bool is_own = slot >= 0 && split_.owner(slot % rows) == rank;
-      own.table.push_back(is_own ? static_cast<std::int32_t>(slot / rows * (rows / split_.ranks) +
-                                                             split_.row(slot % rows))
-                                 : -1);
+  const auto accesses = RowAccess::of(whole.op());
+  own.lists.resize(accesses.size());
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_tensor& list = whole.tensor(accesses[i].rows);
+    if (!present(list)) continue;
+    const CacheSpec& spec = *parts_.layout.of_tap(layer, whole.op(), accesses[i].cache);
+    const std::int64_t rows = spec.rows_per_block;
+    std::vector<std::int32_t>& slots = own.lists[i];
+    slots.clear();
+    for (std::int64_t t = 0; t < list.shape[0]; ++t) {
+      for (std::int64_t k = 0; k < list.shape[1]; ++k) {
+        const std::int64_t slot = *at<std::int32_t>(list, t, k);
+        const bool is_own = slot >= 0 && split_.owner(slot % rows) == rank;
+        const std::int64_t there = slot / rows * (rows / split_.ranks) + split_.row(slot % rows);
+        slots.push_back(is_own ? static_cast<std::int32_t>(there) : -1);
+      }
     }
+    own.call.tensor(accesses[i].rows) = make_tensor(slots.data(), {list.shape[0], list.shape[1]});
   }
-  *tensor_of(own.call, "indices") = make_tensor(own.table.data(), {list.shape[0], list.shape[1]});
+  if (const as_tensor sinks = sinks_of(whole); present(sinks)) {
+    own.no_sinks.assign(to_size(sinks.shape[0]), kNoRows);
+    *tensor_of(own.call, "sinks") = make_tensor(own.no_sinks.data(), {sinks.shape[0]});
+  }
 }
 
 Result<void> ContextParallel::gather_queries(const as_tensor& q) {
@@ -379,17 +411,15 @@ Result<void> ContextParallel::merge_parts(int layer, int rank, const OpParams& w
     const auto from = to_size(order[i]);
     if (auto ok = add(as_part(values[from], shape), as_part(lses[from], flat)); !ok) return ok;
   }
-  // The LSE is that without the sink. Of nothing at all merges say +inf.
+  // The LSE is that without the sink. Of nothing at all merges say +inf, as sparse_attention does.
+  const float nothing_lse = whole.op() == AS_OP_SPARSE_ATTENTION ? -kNoRows : kNoRows;
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t h = 0; h < own; ++h) {
       const float value = *at<float>(sum_lse, t, h);
-      *at<float>(lse, t, heads.first + h) =
-          value == std::numeric_limits<float>::infinity() ? kNoRows : value;
+      *at<float>(lse, t, heads.first + h) = std::isinf(value) ? nothing_lse : value;
     }
   }
-  const bool paged = whole.op() == AS_OP_PAGED_ATTENTION;
-  if (paged && present(whole.get<as_paged_attention_params>().sinks)) {
-    const as_tensor& sinks = whole.get<as_paged_attention_params>().sinks;
+  if (const as_tensor sinks = sinks_of(whole); present(sinks)) {
     const as_tensor nothing = sink_o_.make(AS_F32, shape), sink = sink_lse_.make(AS_F32, flat);
     std::ranges::fill(bytes_of(nothing), std::byte{0});
     for (std::int64_t t = 0; t < tokens; ++t) {
@@ -421,7 +451,7 @@ Result<void> ContextParallel::attend(int layer, const OpParams& whole, const Ste
   };
   const CacheSpec* spec = nullptr;
   caches([&](const as_tap_info&, const CacheSpec& of_tap) { spec = &of_tap; });
-  const bool listed = whole.op() == AS_OP_SPARSE_MLA_ATTENTION;
+  const bool listed = reads_lists(whole.op());
   const std::vector<Seen> seen = listed ? std::vector<Seen>() : seen_rows(whole, *spec, step);
   const auto start = std::chrono::steady_clock::now();
   double attention = 0;
@@ -431,7 +461,7 @@ Result<void> ContextParallel::attend(int layer, const OpParams& whole, const Ste
   for (int r = 0; r < split_.ranks; ++r) {
     Rank& rank = ranks_[to_size(r)];
     if (listed) {
-      set_list(r, whole, *spec);
+      set_lists(layer, r, whole);
     } else {
       set_rows(r, seen, *spec, step);
     }

@@ -13,8 +13,9 @@
 // A token sees rows up to its position, and with a window or chunk from a first one on. On a rank
 // these are its rows below ContextSplit::length() of both, which lie one behind the other: without
 // a first one the op is causal at the last of them; else each token is a request of its own. Of a
-// list of slots each rank reads those that are its own; what selects them is on every rank, and so
-// are the keys for it.
+// list of slots each rank reads those that are its own: of both that DeepSeek-V4 has, rows of the
+// window and entries. What selects entries is on every rank, and so are the keys for it and the
+// states that entries are made of.
 //
 // The session's slab keeps the whole cache beside the ranks' pages: it is what panels show and the
 // verifier's shadow is held against, and no rank's attention reads it. It brings rows back when the
@@ -75,6 +76,10 @@ class ContextParallel {
   // Ops of layers that ranks take apart.
   static bool inserts(as_op_id op);
   static bool attends(as_op_id op);
+  // Of those, what reads the slots that lists name.
+  static bool reads_lists(as_op_id op);
+  // Absent where the op has none.
+  static as_tensor sinks_of(const OpParams& params);
 
   // Around the whole op, which writes the slab: each rank's own, then what there is to see.
   Result<void> insert(int layer, const OpParams& whole, const StepMetadata& step,
@@ -105,6 +110,8 @@ class ContextParallel {
     Scratch query, o, lse;
     std::vector<std::int64_t> positions;
     std::vector<std::int32_t> token_to_req, seq_lens, first_rows, table;
+    std::vector<std::vector<std::int32_t>> lists;  // by access of the op
+    std::vector<float> no_sinks;
     OpParams call;
   };
   // Rows of its request that a token sees: [first, end).
@@ -120,7 +127,7 @@ class ContextParallel {
   // Calls look(watch) where there is one, and counts its time.
   template <class F>
   void watched(const Calls& calls, const F& look);
-  void set_list(int rank, const OpParams& whole, const CacheSpec& spec);
+  void set_lists(int layer, int rank, const OpParams& whole);
   Result<void> gather_queries(const as_tensor& q);
   Result<void> send_parts();
   Result<void> merge_parts(int layer, int rank, const OpParams& whole, const Calls& calls);

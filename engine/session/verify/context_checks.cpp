@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "engine/backend/call_op.h"
 #include "engine/model/numbers.h"
 #include "engine/session/verify/evidence.h"
 #include "engine/session/verify/reference_call.h"
 #include "kernels/params/op_table.h"
+#include "kernels/params/row_access.h"
 #include "kernels/params/row_format.h"
 #include "kernels/params/tensor_view.h"
 
@@ -19,6 +21,12 @@ namespace {
 const as_tap_info& tap_named(const as_op_info& info, std::string_view name) {
   const as_tap_info* tap = info.taps;
   while (name != tap->name) ++tap;
+  return *tap;
+}
+
+const as_tap_info& tap_at(const as_op_info& info, std::size_t offset) {
+  const as_tap_info* tap = info.taps;
+  while (offset != tap->offset) ++tap;
   return *tap;
 }
 
@@ -92,21 +100,26 @@ void ContextChecks::wrong(int layer, as_op_id op, std::string tap, std::int64_t 
 }
 
 void ContextChecks::dealt(int layer, as_op_id op, const CacheSpec& spec, const RankSlots& slots) {
-  const std::int64_t rows = spec.block_size() / ranks_.split().ranks;
+  const std::int64_t rows = spec.rows_per_block / ranks_.split().ranks;
   const as_tensor table = step_->group_table(spec.group);
   for (std::size_t t = 0; t < step_->positions.size(); ++t) {
     const std::int32_t request = step_->token_to_req[t];
     const std::int64_t position = step_->positions[t];
     if (request < 0 || position >= to_count(owner_.size())) continue;
-    const int owner = owner_[to_size(position)];
-    const std::int64_t row = rows_before(owner, position);
+    // Of entries the one that the token completes, if any.
+    const bool entries = spec.tokens_per_row > 1;
+    const bool completes = (position + 1) % spec.tokens_per_row == 0;
+    const std::int64_t dealt = position / spec.tokens_per_row;
+    const int owner = completes ? owner_[to_size(dealt)] : -1;
+    const std::int64_t row = completes ? rows_before(owner, dealt) : -1;
     const std::int64_t block = *at<std::int32_t>(table, request, position / spec.block_size());
-    const std::int64_t slot = block > AS_NULL_BLOCK ? block * rows + row % rows : -1;
+    const std::int64_t slot = completes && block > AS_NULL_BLOCK ? block * rows + row % rows : -1;
     for (std::size_t rank = 0; rank < slots.size(); ++rank) {
       const std::int64_t expected = static_cast<int>(rank) == owner ? slot : -1;
       if (slots[rank][t] == expected) continue;
+      const std::string what = entries ? fmt::format("entry {} at ", dealt) : std::string();
       wrong(layer, op, of_rank("slots", static_cast<int>(rank)), 1,
-            fmt::format("{} is of rank {}, in slot {} there; rank {} keeps it in slot {}",
+            fmt::format("{}{} is of rank {}, in slot {} there; rank {} keeps it in slot {}", what,
                         token_words(t), owner, slot, rank, slots[rank][t]));
     }
   }
@@ -129,59 +142,67 @@ void ContextChecks::inserted(int layer, as_op_id op, const as_tap_info& tap, int
                     token_words(first)));
 }
 
-void ContextChecks::attending_list(int layer, int rank, const OpParams& call) {
-  const as_tensor& list = tensor_of_tap(call, "indices");
-  const as_tensor& lengths = tensor_of_tap(call, "topk_length");
-  const as_tap_info& tap = tap_named(call.info(), "cache");
-  const CacheSpec& spec = *parts_.layout.of_tap(layer, call.op(), tap.offset);
-  const as_cache& cache = call.cache(tap.offset);
+void ContextChecks::attending_lists(int layer, int rank, const OpParams& call) {
   const Shadow& shadow = verifier_.shadow();
-  const as_cache history = shadow.cache(spec);
-  std::int64_t bad = 0;
-  std::string note;
-  for (std::int64_t t = 0; t < list.shape[0]; ++t) {
-    if (step_->token_to_req[to_size(t)] < 0) continue;
-    const std::int32_t request = step_->live[to_size(step_->token_to_req[to_size(t)])];
-    for (std::int64_t k = 0; k < *at<std::int32_t>(lengths, t); ++k) {
-      const std::int64_t slot = *at<std::int32_t>(list, t, k), rows = cache.rows_per_block;
-      if (slot < 0) continue;
+  for (const as_cache_access& access : RowAccess::of(call.op())) {
+    const as_tap_info& tap = tap_at(call.info(), access.cache);
+    if (!call.has_cache(tap) || !present(call.tensor(access.rows))) continue;
+    const CacheSpec& spec = *parts_.layout.of_tap(layer, call.op(), access.cache);
+    const as_cache& cache = call.cache(access.cache);
+    const as_cache history = shadow.cache(spec);
+    const std::int64_t rows = cache.rows_per_block;
+    std::int64_t bad = 0;
+    std::string note;
+    RowAccess::for_each(call.data(), access, [&](const RowVisit& v) {
+      const auto token = to_size(v.token);
+      if (step_->token_to_req[token] < 0) return;
+      const std::int32_t request = step_->live[to_size(step_->token_to_req[token])];
       const std::int64_t whole =
-          slot / rows * spec.rows_per_block + positions_[to_size(rank)][to_size(slot % rows)];
+          v.slot / rows * spec.rows_per_block + positions_[to_size(rank)][to_size(v.slot % rows)];
       const std::int64_t row = shadow.row_of(spec, whole, request);
-      if (row >= 0 && row_bytes(history, row) == row_bytes(cache, slot)) continue;
+      if (row >= 0 && row_bytes(history, row) == row_bytes(cache, v.slot)) return;
       if (bad++ == 0) {
         note =
             fmt::format("rank {}: slot {}, which {} lists, does not hold the row that was written",
-                        rank, slot, token_words(to_size(t)));
+                        rank, v.slot, token_words(token));
       }
-      left_out_[to_size(t)] = true;
-    }
+      left_out_[token] = true;
+    });
+    if (bad == 0) continue;
+    wrong(layer, call.op(), of_rank(tap.name, rank) + ".read", bad, std::move(note));
+    verifier_.leave_out(left_out_);
   }
-  if (bad == 0) return;
-  wrong(layer, call.op(), of_rank(tap.name, rank) + ".read", bad, std::move(note));
-  verifier_.leave_out(left_out_);
 }
 
-// Slots of the whole cache as the rows that they hold, where they are the rank's.
-void ContextChecks::list_rows(int rank, const CacheSpec& spec, OpParams& reference) {
-  const as_tensor list = reference.tensor_named("indices");
-  list_.clear();
-  for (std::int64_t t = 0; t < list.shape[0]; ++t) {
-    const std::int32_t r = step_->token_to_req[to_size(t)];
-    for (std::int64_t k = 0; k < list.shape[1]; ++k) {
-      const std::int64_t slot = *at<std::int32_t>(list, t, k);
-      const bool own = slot >= 0 && r >= 0 && owner_[to_size(slot % spec.rows_per_block)] == rank;
-      list_.push_back(own ? static_cast<std::int32_t>(
-                                verifier_.shadow().row_of(spec, slot, step_->live[to_size(r)]))
-                          : -1);
-    }
+// Slots of the whole caches as the rows that they hold, where they are the rank's.
+void ContextChecks::list_rows(int layer, int rank, const OpParams& whole, OpParams& reference) {
+  const auto accesses = RowAccess::of(whole.op());
+  lists_.resize(std::max(lists_.size(), accesses.size()));
+  for (std::size_t i = 0; i < accesses.size(); ++i) {
+    const as_cache_access& access = accesses[i];
+    const as_tensor& list = whole.tensor(access.rows);
+    if (!present(list)) continue;
+    const CacheSpec& spec = *parts_.layout.of_tap(layer, whole.op(), access.cache);
+    std::vector<std::int32_t>& rows = lists_[i];
+    rows.assign(to_size(as_tensor_numel(&list)), -1);
+    RowAccess::for_each(whole.data(), access, [&](const RowVisit& v) {
+      const std::int32_t r = step_->token_to_req[to_size(v.token)];
+      if (r < 0 || owner_[to_size(v.slot % spec.rows_per_block)] != rank) return;
+      rows[to_size(v.token * list.shape[1] + v.place)] = static_cast<std::int32_t>(
+          verifier_.shadow().row_of(spec, v.slot, step_->live[to_size(r)]));
+    });
+    reference.cache(access.cache) = verifier_.shadow().cache(spec);
+    reference.tensor(access.rows) = make_tensor(rows.data(), {list.shape[0], list.shape[1]});
   }
-  reference.tensor_named("indices") = make_tensor(list_.data(), {list.shape[0], list.shape[1]});
+  if (const as_tensor sinks = ContextParallel::sinks_of(whole); present(sinks)) {
+    no_sinks_.assign(to_size(sinks.shape[0]), -std::numeric_limits<float>::infinity());
+    reference.tensor_named("sinks") = make_tensor(no_sinks_.data(), {sinks.shape[0]});
+  }
 }
 
 void ContextChecks::attending(int layer, int rank, const OpParams& whole, const OpParams& call) {
-  if (call.op() == AS_OP_SPARSE_MLA_ATTENTION) {
-    attending_list(layer, rank, call);
+  if (ContextParallel::reads_lists(call.op())) {
+    attending_lists(layer, rank, call);
     return;
   }
   const as_tensor& requests = tensor_of_tap(call, "token_to_req");
@@ -249,11 +270,8 @@ Result<void> ContextChecks::attended(int layer, int rank, const OpParams& whole,
                                      const OpParams& call) {
   OpParams reference = whole;
   const as_op_info& info = whole.info();
-  if (whole.op() == AS_OP_SPARSE_MLA_ATTENTION) {
-    const as_tap_info& tap = tap_named(info, "cache");
-    const CacheSpec& spec = *parts_.layout.of_tap(layer, whole.op(), tap.offset);
-    reference.cache(tap.offset) = verifier_.shadow().cache(spec);
-    list_rows(rank, spec, reference);
+  if (ContextParallel::reads_lists(whole.op())) {
+    list_rows(layer, rank, whole, reference);
     return hold_part(layer, rank, call, reference);
   }
   const bool paged = whole.op() == AS_OP_PAGED_ATTENTION;

@@ -43,8 +43,8 @@ class ContextChecks : public ContextWatch {
   // Deals out tokens up to a request of this length.
   void deal(std::int64_t tokens);
   // The same for ops that read lists of slots.
-  void attending_list(int layer, int rank, const OpParams& call);
-  void list_rows(int rank, const CacheSpec& spec, OpParams& reference);
+  void attending_lists(int layer, int rank, const OpParams& call);
+  void list_rows(int layer, int rank, const OpParams& whole, OpParams& reference);
   // A rank's attention against a reference with these inputs.
   Result<void> hold_part(int layer, int rank, const OpParams& call, OpParams& reference);
   // Rows of a rank below a position.
@@ -65,7 +65,8 @@ class ContextChecks : public ContextWatch {
   std::vector<std::vector<std::int64_t>> positions_;  // by rank and row
   std::set<std::string> said_;                        // taps of this op that are known to be wrong
   std::vector<bool> left_out_;  // tokens whose rows are not those that were written
-  std::vector<std::int32_t> list_;
+  std::vector<std::vector<std::int32_t>> lists_;  // by access of the op
+  std::vector<float> no_sinks_;
   Scratch rows_[2], o_, lse_;
 };
 
