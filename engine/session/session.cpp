@@ -230,7 +230,7 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
       options.lanes, [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); });
   if (options.witness && !on_device) s->verifier_->watch_memory();
   if (options.rest_old_rows && !registry.references_beside()) s->verifier_->rest_old_rows();
-  if (auto ok = s->make_ranks(scenario, options); !ok) return ok.error();
+  if (auto ok = s->make_ranks(scenario); !ok) return ok.error();
   if (parts.weights_read && options.references != References::kNone) {
     auto differing = check_loaded(scenario.checkpoint, scenario.model, scenario.parallel,
                                   *parts.weights_read, parts.ranks);
@@ -477,7 +477,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   const bool by_device = device_ && as_op_find(id)->phase != AS_PHASE_BEFORE;
   const bool is_seen = !by_device || seen();
   if (is_seen) {
-    const bool apart = by_device && lane == DeviceRun::kLane;
+    const bool apart = by_device && lane == DeviceRun::kLane && !on_ranks(id, layer);
     if (auto ok = verifier_->before(layer, params, lane, apart); !ok) return ok;
   }
   as_call call = host_call(parts_.threads);

@@ -301,7 +301,7 @@ class Session {
   // The layer's output over all ranks.
   Result<void> sum_over_ranks(const CacheSource& source);
   // Scenario::context.
-  Result<void> make_ranks(const Scenario& scenario, const SessionOptions& options);
+  Result<void> make_ranks(const Scenario& scenario);
   // Whether ranks take the op apart; then on each of them, and together.
   bool on_ranks(as_op_id op, int layer) const;
   Result<void> run_on_ranks(as_op_id op, int layer, const OpParams& params, const as_call& call);

@@ -63,9 +63,10 @@ Result<bool> Session::try_plan(as_op_id next) {
   if (!device_) return false;
   const bool whole = whole_step_ && !seen();
   const bool at_layers = cursor_.layer == 0 && cursor_.op == 0;
-  // What is missed the host says, layer by layer.
-  const bool may_plan = change_ == nullptr && !tier_;
-  const bool at_lists = next == AS_OP_SLOT_MAPPING && whole && !tier_ &&
+  // What is missed the host says, layer by layer, and it has the rows of ranks.
+  const bool by_layer = tier_.has_value() || context_ != nullptr;
+  const bool may_plan = change_ == nullptr && !by_layer;
+  const bool at_lists = next == AS_OP_SLOT_MAPPING && whole && !by_layer &&
                         DeviceRun::makes_lists(*parts_.graph, lanes_);
   if (!at_layers && !at_lists) {
     if (next == AS_OP_SLOT_MAPPING) judge_plan();

@@ -75,15 +75,10 @@ Result<void> Session::sum_over_ranks(const CacheSource& source) {
   return ok;
 }
 
-Result<void> Session::make_ranks(const Scenario& scenario, const SessionOptions& options) {
+Result<void> Session::make_ranks(const Scenario& scenario) {
   if (!scenario.context.splits()) return {};
   auto ok = check_context(scenario.model, scenario.context);
   if (!ok) return ok;
-  const auto on_device = [](const std::string& lane) { return lane.ends_with(DeviceRun::kLane); };
-  if (std::ranges::any_of(options.lanes, on_device)) {
-    return bad_input("context_parallel: ranks that share requests compute on the CPU lane alone",
-                     "leave out context_parallel, or lane cuda");
-  }
   context_ = std::make_unique<ContextParallel>(parts_, scenario.context, slab_->num_blocks());
   context_checks_ = std::make_unique<ContextChecks>(parts_, *context_, *verifier_);
   return {};
@@ -106,10 +101,18 @@ Result<void> Session::run_on_ranks(as_op_id op, int layer, const OpParams& param
     calls.watch = context_checks_.get();
     context_checks_->begin_op(metadata_, lanes_.lane(op));
   }
-  if (ContextParallel::attends(op)) return context_->attend(layer, params, metadata_, calls);
-  if (auto ok = context_->insert(layer, params, metadata_, calls); !ok) return ok;
-  if (auto ok = calls.op(params); !ok) return ok;
-  context_->inserted(layer, params, calls);
+  // Ranks have their rows in host memory: a lane of a device gets tensors of the host.
+  if (device_) {
+    if (auto ok = device_->residency().before_host_op(params); !ok) return ok;
+  }
+  if (ContextParallel::attends(op)) {
+    if (auto ok = context_->attend(layer, params, metadata_, calls); !ok) return ok;
+  } else {
+    if (auto ok = context_->insert(layer, params, metadata_, calls); !ok) return ok;
+    if (auto ok = calls.op(params); !ok) return ok;
+    context_->inserted(layer, params, calls);
+  }
+  if (device_) device_->residency().after_host_op(params);
   return {};
 }
 
@@ -119,6 +122,7 @@ void Session::refill_ranks() {
   const std::vector<BlockOwner> owners = serving_->owners();
   for (const std::int32_t block : serving_->blocks_with_content()) {
     groups[to_size(block)] = owners[to_size(block)].group;
+    static_cast<void>(slab_->block(block));  // a device may have newer bytes
   }
   context_->take_over(*slab_, groups);
 }

@@ -144,6 +144,30 @@ TEST(GpuSession, WhatRunsWithoutTensorCoresIsRightInRecordedStepsToo) {
   }
 }
 
+// Ranks that share requests have their rows on the host and compute on the GPU: right beside
+// ref.sim part by part, and the same bytes op by op and with nobody looking.
+TEST(GpuSession, RanksThatShareRequestsAreRight) {
+  const auto of = [&](References references) {
+    return make({"cuda"}, references, {}, {}, false, nullptr, "context_ranks");
+  };
+  auto whole = of(References::kNone), by_op = of(References::kNone);
+  auto judged = of(References::kSim);
+  while (!whole->finished()) {
+    for (auto& session : {whole.get(), judged.get()}) {
+      const auto ok = session->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+    }
+    while (by_op->cursor().step < whole->cursor().step) ASSERT_TRUE(by_op->op());
+    ASSERT_EQ(by_op->digest(), whole->digest()) << whole->cursor().step;
+    ASSERT_EQ(judged->digest(), whole->digest()) << whole->cursor().step;
+    for (const TapResult& result : judged->history().back().results) {
+      ASSERT_NE(result.verdict, Verdict::kWrong)
+          << result.tap << " of op " << result.op << ": " << result.note;
+    }
+  }
+  EXPECT_FALSE(whole->device_error());
+}
+
 // A step's plan, whoever makes it and however many tokens fill the graph: the same integers, and
 // the same bytes of what attention makes of it.
 TEST(GpuSession, PlansAreThoseOfTheHostAndAttentionFollowsThem) {

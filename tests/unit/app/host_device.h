@@ -157,6 +157,9 @@ class HostDevice : public ComputeDevice {
 
 namespace host_device {
 
+// Whether calls may have all tensors on the host, as the GPU's lane takes them, too.
+inline bool takes_host_tensors = false;
+
 // The op on memory of the device: every tensor must have been taken there.
 template <int op, class Params>
 std::int32_t call(const void* params, const as_call* call, as_error* error) {
@@ -170,7 +173,7 @@ std::int32_t call(const void* params, const as_call* call, as_error* error) {
     const as_tap_info& tap = info.taps[i];
     as_tensor& t = tap.kind == AS_TAP_CACHE ? own.cache(tap.offset).data : own.tensor(tap.offset);
     if (t.data == nullptr) continue;
-    if (!before && t.device == 0) {
+    if (!before && !takes_host_tensors && t.device == 0) {
       return fail(error, AS_INTERNAL, (std::string(tap.name) + " lies elsewhere").c_str());
     }
     (t.device == 0 ? here : there) = true;
