@@ -20,6 +20,8 @@ struct Shape {
   static constexpr int kDims = kDims_;
   static constexpr bool kGrouped = grouped;
   static constexpr bool kCoded = coded;
+  // Blocks take one tile after another; where registers are few that is slower.
+  static constexpr bool kGoesOn = kDims < 256 && !coded;
   static constexpr int kGroups = 2;           // that compute
   static constexpr int kRows = kGroups * 64;  // of queries
   static constexpr int kKeys = kDims == 256 ? 64 : 128;
@@ -67,20 +69,45 @@ struct Scales<S, true> {
   float back[S::kRows];
 };
 
+// What the copiers tell of a tile: the rows that one of its tokens sees (the block's share of
+// them), those that all see, or that there is none any more.
+struct Told {
+  Tile tile;
+  Seen rows;
+  int all_first, all_end;
+  bool there;
+
+  // All queries see the `keys` rows from `row` on.
+  __device__ __forceinline__ bool whole(I64 row, int keys) const {
+    return row >= max(I64{all_first}, rows.first) && row + keys <= min(I64{all_end}, rows.end);
+  }
+};
+
 template <class S>
 struct Shared : Scales<S, S::kCoded> {
   Barrier full_k[S::kStages], full_v[S::kStages], empty_k[S::kStages], empty_v[S::kStages];
   Barrier landed;  // values that are looked through before they are full
-  // Of all tokens: the first row that one sees, the end of those that one sees, and the rows that
-  // all see.
-  int first, end, all_first, all_end;
+  // By turn: the next tile is known; nobody looks at that of two turns before any more.
+  Barrier tile_there[2], tile_done[2];
+  Told told[2];
+  // By warp of copiers: of its tokens, as the rows of a Told.
+  int bounds[S::kCopiers / 32][4];
   // By stage and warp of copiers: rows with a NaN or an infinity that not all queries see.
   std::uint32_t unusual[S::kStages][S::kCopiers / 32];
-  // All queries see these rows.
-  __device__ __forceinline__ bool whole(I64 row, const Seen& rows) const {
-    return row >= max(I64{all_first}, rows.first) && row + S::kKeys <= min(I64{all_end}, rows.end);
-  }
 };
+
+// Named barriers: of the computing warpgroups group + 1, of the copiers this.
+constexpr int kCopying = 3;
+__device__ __forceinline__ bool all_of_copiers(bool mine) {
+  std::uint32_t all;
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n"
+      "barrier.cta.red.and.aligned.pred p, %2, %3, p;\nselp.u32 %0, 1, 0, p;\n}\n"
+      : "=r"(all)
+      : "r"(mine ? 1u : 0u), "n"(kCopying), "n"(128)
+      : "memory");
+  return all != 0;
+}
 
 // Where tiles lie in shared memory: queries, keys by stage, values by stage. Of operands that are
 // the same in all lanes without the compiler's looking at memory, so that it keeps them, and the
@@ -174,11 +201,14 @@ __device__ __forceinline__ void hide_unusual(std::uint32_t values, std::uint32_t
   }
 }
 
-// Boxes of a tile of rows, one a thread; all copiers come to a barrier with every tile.
+// Boxes of a tile of rows, one a thread; all copiers come to a barrier with every tile. looks: how
+// often `landed` was waited for.
 template <class S, class Op>
-__device__ __forceinline__ void copy_all(const Op& op, const Tile& tile, const Seen& rows,
-                                         const CUtensorMap* k, const CUtensorMap* v,
-                                         Shared<S>& shared) {
+__device__ __forceinline__ void copy_all(const Op& op, const Told& told, const CUtensorMap* k,
+                                         const CUtensorMap* v, Shared<S>& shared, Place<S>& place,
+                                         int& looks) {
+  const Tile& tile = told.tile;
+  const Seen& rows = told.rows;
   const int of_box = op.box_rows, kv_head = static_cast<int>(tile.kv_head);
   const int mine = static_cast<int>(threadIdx.x) * of_box;
   const auto box_in = [&](I64 row) {
@@ -191,8 +221,6 @@ __device__ __forceinline__ void copy_all(const Op& op, const Tile& tile, const S
     copy_box<S>(to + mine / 8 * S::kGroupStep, map, kv_head, panels, box, of_box, done);
   };
   const Tiles<S> tiles;
-  Place<S> place;
-  int looks = 0;
   I64 row = op.first_row(rows);
   Box box = box_in(row);
   for (; row < rows.end; row += S::kKeys) {
@@ -201,7 +229,7 @@ __device__ __forceinline__ void copy_all(const Op& op, const Tile& tile, const S
     copy(tiles.keys_of(place.stage), k, op.panels_k, box, shared.full_k[place.stage]);
     shared.empty_v[place.stage].wait(place.parity ^ 1);
     std::uint32_t* unusual = shared.unusual[place.stage];
-    if (shared.whole(row, rows)) {
+    if (told.whole(row, S::kKeys)) {
       if (threadIdx.x % 32 == 0) unusual[threadIdx.x / 32] = 0;
       copy(tiles.values_of(place.stage), v, op.panels_v, box, shared.full_v[place.stage]);
     } else {

@@ -163,8 +163,10 @@ struct CodedHead {
 
 // Rows of a tile, by all copiers: scales of both come with the keys.
 template <class S, class Op>
-__device__ __forceinline__ void widen_all(const Op& op, const Tile& tile, const Seen& rows,
-                                          Shared<S>& shared) {
+__device__ __forceinline__ void widen_all(const Op& op, const Told& told, Shared<S>& shared,
+                                          Place<S>& place) {
+  const Tile& tile = told.tile;
+  const Seen& rows = told.rows;
   using OnTheWay = CodesOnTheWay<S>;
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
   const int chunk = lane % OnTheWay::kChunks;
@@ -173,7 +175,6 @@ __device__ __forceinline__ void widen_all(const Op& op, const Tile& tile, const 
   const CodedHead values(op.n.v_codes, tile.kv_head, op.p.o.shape[2], chunk);
   const std::int32_t k_kind = op.n.k_codes.code, v_kind = op.n.v_codes.code;
   const Tiles<S> tiles;
-  Place<S> place;
   I64 row = op.first_row(rows);
   const auto find = [&](I64 first) {
     return first + mine < rows.end ? op.place(tile.request, first + mine) : RowPlace{};
@@ -194,7 +195,7 @@ __device__ __forceinline__ void widen_all(const Op& op, const Tile& tile, const 
     shared.empty_k[place.stage].wait(place.parity ^ 1);
     // Of values with a NaN the scale is one, which who does not see them would multiply by zero.
     const int exponent = static_cast<int>(__float_as_uint(of_value.scale) >> 23 & 0xffu);
-    const bool unusual = exponent == 0xff && !shared.whole(row, rows);
+    const bool unusual = exponent == 0xff && !told.whole(row, S::kKeys);
     if (lane < OnTheWay::kRows) {
       shared.k_scale[place.stage][mine] = of_key.scale;
       shared.v_scale[place.stage][mine] = unusual ? 0.0f : of_value.scale;
@@ -209,7 +210,7 @@ __device__ __forceinline__ void widen_all(const Op& op, const Tile& tile, const 
     codes.load(values.codes, values.wanted, value_at);
     shared.empty_v[place.stage].wait(place.parity ^ 1);
     codes.store(v_kind, tiles.values_of(place.stage), of_value.zero);
-    if (shared.whole(row, rows)) {
+    if (told.whole(row, S::kKeys)) {
       if (lane == 0) shared.unusual[place.stage][warp] = 0;
     } else {
       hide_unusual<S>(tiles.values_of(place.stage), shared.unusual[place.stage], unusual);

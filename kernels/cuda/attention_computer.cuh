@@ -17,10 +17,12 @@ __device__ __forceinline__ float number_of(const std::uint16_t* row, int dim) {
 template <class S, class Op>
 struct Computer {
   const Op& op;
+  const Told& told;
   const Tile& tile;
   const Seen& rows;
   Shared<S>& shared;
   int group;
+  Place<S>& place;
   const Tiles<S> tiles{};
 
   std::int32_t first[2] = {0, 0}, end[2] = {0, 0};  // that the lane's two query rows see
@@ -35,6 +37,7 @@ struct Computer {
   std::uint32_t packed[S::kKeys / 16][4] = {};
 
   __device__ __forceinline__ void prepare() {
+    if (S::kGoesOn) hopper::barrier_wait(group + 1, 128);  // nobody reads the queries before
     const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
     exponents.scale = static_cast<float>(op.p.scale);
     exponents.cap = static_cast<float>(op.p.soft_cap);
@@ -165,7 +168,7 @@ struct Computer {
   __device__ __forceinline__ void weigh(int stage, float (&s)[S::kKeys / 2], I64 row,
                                         float (&factor)[2]) {
     auto& products = reinterpret_cast<float(&)[S::kKeys / 8][4]>(s);
-    const bool masked = !shared.whole(row, rows);
+    const bool masked = !told.whole(row, S::kKeys);
     const auto narrow = static_cast<std::int32_t>(row);
     if constexpr (S::kCoded) {
       const float* k_scale = op.n.k_codes.beside == nullptr ? shared.k_scale[stage] : nullptr;
@@ -202,14 +205,14 @@ struct Computer {
 
   __device__ __forceinline__ void run() {
     if (rows.first >= rows.end) return;
-    Place<S> place, before;
+    Place<S> before = place;
     float s[S::kKeys / 2], factor[2];
-    shared.full_k[0].wait(0);
+    shared.full_k[place.stage].wait(place.parity);
     hopper::begin_steps();
-    start_scores(0, s);
+    start_scores(place.stage, s);
     hopper::wait_steps<0>();
     I64 row = op.first_row(rows);
-    weigh(0, s, row, factor);
+    weigh(place.stage, s, row, factor);
     pack(s);
     place.next();
     row += S::kKeys;
@@ -223,7 +226,7 @@ struct Computer {
       weigh(place.stage, s, row, factor);
       hopper::wait_steps<0>();
       values_done(before, row - S::kKeys);
-      scale_values(factor);
+      if (__any_sync(kAllLanes, factor[0] != 1.0f || factor[1] != 1.0f)) scale_values(factor);
       pack(s);
       before = place;
       place.next();

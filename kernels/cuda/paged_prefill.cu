@@ -62,7 +62,7 @@ int prefill(const as_paged_attention_params& p, const Numbers& n, I64 tokens, fl
                    static_cast<int>(n.v.head / 64)};
   const auto launch_for = [&]<int kDims, bool kGrouped> {
     return tiles::launch_tiles<tiles::Shape<kDims, kGrouped>>(
-        op, (p.q.shape[0] + tokens - 1) / tokens, kv_heads, n.splits, k, v, stream);
+        op, (p.q.shape[0] + tokens - 1) / tokens, kv_heads, n.splits, k, v, launch);
   };
   if (fit.dims == 64) return launch_for.template operator()<64, false>();
   if (fit.dims == 128) {

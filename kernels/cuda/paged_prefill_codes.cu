@@ -64,7 +64,7 @@ int prefill_codes(const as_paged_attention_params& p, const Numbers& n, I64 toke
   const auto launch_for = [&]<int kDims> {
     return tiles::launch_tiles<tiles::Shape<kDims, false, true>>(
         op, (p.q.shape[0] + tokens - 1) / tokens, as_cache_heads(&p.k_cache), n.splits,
-        CUtensorMap{}, CUtensorMap{}, stream);
+        CUtensorMap{}, CUtensorMap{}, launch);
   };
   switch (fit_of(p).dims) {
     case 64:

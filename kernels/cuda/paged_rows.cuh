@@ -116,16 +116,13 @@ __device__ __forceinline__ float* part_at(const as_paged_attention_params& p, co
   return parts + ((t * p.q.shape[1] + h) * n.splits + split) * (p.o.shape[2] + kOthers);
 }
 
-// The request of tokens begin .. end - 1 where all of them are of one and follow each other in it;
-// else -1. Asked by all threads of a block, which are at least as many.
-__device__ __forceinline__ I64 request_of_all(const as_paged_attention_params& p, I64 begin,
-                                              I64 end) {
-  const I64 mine = begin + threadIdx.y * blockDim.x + threadIdx.x;
-  const std::int32_t first = *at<std::int32_t>(p.token_to_req, begin);
-  const bool follows = mine >= end || (*at<std::int32_t>(p.token_to_req, mine) == first &&
-                                       *at<std::int64_t>(p.positions, mine) ==
-                                           *at<std::int64_t>(p.positions, begin) + mine - begin);
-  return __syncthreads_and(follows ? 1 : 0) != 0 ? first : -1;
+// Whether token begin + i is of the request of token `begin` and i behind it there; one that is not
+// among the `tokens` is no hindrance.
+__device__ __forceinline__ bool follows(const as_paged_attention_params& p, I64 begin,
+                                        std::int32_t request, I64 i, I64 tokens) {
+  return i >= tokens ||
+         (*at<std::int32_t>(p.token_to_req, begin + i) == request &&
+          *at<std::int64_t>(p.positions, begin + i) == *at<std::int64_t>(p.positions, begin) + i);
 }
 
 // Tokens that one kernel leaves to another: how many, then which, in any order.
@@ -133,12 +130,15 @@ struct Others {
   std::int32_t* list = nullptr;  // null = all tokens
 
   static std::size_t bytes(I64 tokens) { return static_cast<std::size_t>(tokens + 1) * 4; }
-  // By all threads of a block, which are at least as many.
-  __device__ __forceinline__ void add(I64 begin, I64 count) const {
+  // By the first threads of a block, which are at least as many; meet: what they wait for one
+  // another with.
+  template <class Meet>
+  __device__ __forceinline__ void add(I64 begin, I64 count, const Meet& meet) const {
     __shared__ int at;
     if (threadIdx.x == 0) at = atomicAdd(list, static_cast<int>(count));
-    __syncthreads();
+    meet();
     if (threadIdx.x < count) list[1 + at + threadIdx.x] = static_cast<int>(begin + threadIdx.x);
+    meet();
   }
 };
 

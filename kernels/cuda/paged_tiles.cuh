@@ -18,11 +18,14 @@ struct PagedTiles {
     // Later tokens see more: they begin first.
     tile.begin = ((p.q.shape[0] - 1) / tokens - number) * tokens;
     tile.tokens = min(tokens, p.q.shape[0] - tile.begin);
-    tile.request = request_of_all(p, tile.begin, tile.begin + tile.tokens);
+    const std::int32_t request = *at<std::int32_t>(p.token_to_req, tile.begin);
+    tile.request = tiles::all_of_copiers(follows(p, tile.begin, request, threadIdx.x, tile.tokens))
+                       ? request
+                       : -1;
     return tile.request >= 0;
   }
   __device__ __forceinline__ void leave(const tiles::Tile& tile) const {
-    others.add(tile.begin, tile.tokens);
+    others.add(tile.begin, tile.tokens, [] { hopper::barrier_wait(tiles::kCopying, 128); });
   }
   __device__ __forceinline__ Seen seen(I64 token, I64 request) const {
     return seen_by(p, token, request);

@@ -119,8 +119,7 @@ int attend_tiles(const as_varlen_attention_params& p, const Launch& launch) {
   const I64 most = std::min(p.q.shape[0], p.q.shape[0] / tokens + p.cu_seqlens.shape[0]);
   const VarlenOp op{p, group, fit.keys, 0, 0, tokens};
   const auto launch_for = [&]<int kDims> {
-    return tiles::launch_tiles<tiles::Shape<kDims, false>>(
-        op, most, p.k.shape[1], 1, k, v, static_cast<cudaStream_t>(launch.stream));
+    return tiles::launch_tiles<tiles::Shape<kDims, false>>(op, most, p.k.shape[1], 1, k, v, launch);
   };
   return fit.dims == 64    ? launch_for.template operator()<64>()
          : fit.dims == 128 ? launch_for.template operator()<128>()
