@@ -1,5 +1,5 @@
-// What ops that move rows or blocks ask of their params, on the CPU and on the GPU. Tensors are marked as host
-// memory whichever they are; `values` says whether they may be read.
+// What ops that move rows or blocks ask of their params, on the CPU and on the GPU. Tensors are
+// marked as host memory whichever they are; `values` says whether they may be read.
 #pragma once
 
 #include "kernels/cpu/check.h"

@@ -131,7 +131,7 @@ TEST_F(Cli, OpsListsEveryOpWithLanesReferencesAndTests) {
   const Outcome o = run({"ops", "--json"});
   EXPECT_EQ(o.code, 0);
   const json ops = json::parse(o.out).at("ops");
-  EXPECT_EQ(ops.size(), 66u);
+  EXPECT_EQ(ops.size(), 68u);
   for (const json& op : ops) {
     EXPECT_FALSE(op.at("taps").empty());
     const bool helper = op.at("number") >= 1000;
