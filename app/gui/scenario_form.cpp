@@ -40,6 +40,7 @@ std::vector<as_op_id> ops_of_models() {
     }
     ops.insert(graph.after.ops().begin(), graph.after.ops().end());
   }
+  ops.insert({AS_OP_SWAP_OUT, AS_OP_SWAP_IN});  // where requests wait in host memory
   return {ops.begin(), ops.end()};
 }
 

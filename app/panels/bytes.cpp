@@ -182,6 +182,12 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     return say_why("The rows of this op are not kept.", "op.forward");
   const char* name = as_op_find(op->place.op)->name;
   std::string writer;
+  if (moves_blocks(op->place.op)) {
+    return say_why(fmt::format("{} moves whole blocks, whatever their rows are: pick one in the "
+                               "pool map, or see its tap staged.",
+                               name),
+                   "panel.pool");
+  }
   if (op->rows.empty()) {
     // An op that writes none mostly reads the row that was written for the token in its layer.
     const OpTrace* insert = step->find_role(op->place.layer, AS_ROLE_CACHE_WRITE);

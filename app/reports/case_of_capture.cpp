@@ -126,6 +126,10 @@ class Call {
   }
 
   Result<void> put_caches() {
+    if (moves_blocks(place_.op)) {
+      return missing("whole blocks as they were are not recorded",
+                     "save the case from the scenario");
+    }
     for (const as_tap_info& tap : op_.taps) {
       if (tap.kind != AS_TAP_CACHE) continue;
       const CacheSpec* spec = cache_of_tap(*capture_.info(), place_, tap.name);

@@ -77,7 +77,10 @@ int causal_rank(const std::string& op) {
       for (const as_op_id id : part.ops()) order.emplace_back(as_op_find(id)->name);
     };
     for (const Family* family : families()) {
-      const ModelGraph& graph = example_graph(*family);
+      ModelConfig config = example_model(*family);
+      config.swaps = true;
+      const auto made = model_graph(config);
+      const ModelGraph& graph = *made;
       add(graph.before);
       add(*std::ranges::max_element(graph.layers, {},
                                     [](const LayerGraph& layer) { return layer.ops().size(); }));

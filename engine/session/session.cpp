@@ -281,7 +281,7 @@ Result<void> Session::begin() {
   metadata_ = begin_step(parts_.layout, *serving_, tables_, std::move(metadata_));
   host_ = {serving_.get()};
   if (context_) context_->begin_step();
-  decided_ = judge_waits_ = false;
+  decided_ = judge_waits_ = fresh_waits_ = false;
   plan_error_.reset();
   current_ = {};
   current_.step = cursor_.step;
@@ -371,6 +371,7 @@ Result<void> Session::run_next() {
     if (auto ok = begin(); !ok) return ok;
   }
   const as_op_id id = next_op();
+  if (id != AS_OP_SWAP_OUT) begin_fresh();
   const auto planned = try_plan(id);
   if (!planned) return planned.error();
   if (*planned) return check_invariants();
@@ -620,6 +621,7 @@ Result<void> Session::decide() {
   swapped_.note_marks(serving_->plan().swapped_out, verifier_->shadow());
   check_swapped_in();
   verifier_->begin_blocks(*serving_, *slab_);
+  fresh_waits_ = true;
   if (!has_op(AS_OP_SWAP_OUT)) begin_fresh();
   if (!has_op(AS_OP_SWAP_IN)) swapped_.forget_free(serving_->scheduler().host_blocks());
   return check_invariants();
@@ -716,6 +718,7 @@ Result<void> Session::advance_cursor() {
 
 Result<void> Session::end_step() {
   if (auto ok = verifier_->settle(); !ok) return ok;
+  begin_fresh();
   finish_step();
   return {};
 }

@@ -256,7 +256,7 @@ class Session {
   // Who arrives, who computes what, on which blocks. A block starts as NaN for its new owner: a
   // read of a row nobody wrote shows, and a replay meets the same bytes as the first run.
   Result<void> decide();
-  // Blocks of the step that start as NaN for their new owners.
+  // Blocks of the step that wait for it start as NaN for their new owners.
   void begin_fresh();
   // Whether the step has an op of those before the layers: blocks of preempted requests move in
   // some steps alone (session_swap.cpp).
@@ -393,6 +393,7 @@ class Session {
   StepMetadata metadata_;
   StepHost host_;
   bool decided_ = false;             // schedule() of this step has run
+  bool fresh_waits_ = false;         // its fresh blocks hold what they held before
   std::optional<Error> plan_error_;  // what it decided cannot be computed
   double deciding_seconds_ = 0;
   double launched_at_ = 0;  // seconds of the step's ops before its plan was started

@@ -18,6 +18,8 @@ bool Session::has_op(as_op_id op) const {
 }
 
 void Session::begin_fresh() {
+  if (!fresh_waits_) return;
+  fresh_waits_ = false;
   for (const std::int32_t block : serving_->step().fresh) {
     if (context_) context_->poison(block);
     slab_->poison(block);
@@ -77,8 +79,7 @@ Result<void> Session::run_swap(as_op_id op) {
   const StepPlan& plan = serving_->plan();
   if (op == AS_OP_SWAP_OUT) {
     swapped_.take_out(plan.swapped_out, params.get<as_swap_out_params>().staged);
-    begin_fresh();
-    return {};
+    return {};  // until the next op what it read is there to be looked at
   }
   for (const std::int64_t block : swap_blocks_) {
     if (block >= 0) slab_->wrote(block);

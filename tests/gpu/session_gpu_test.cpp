@@ -168,6 +168,41 @@ TEST(GpuSession, RanksThatShareRequestsAreRight) {
   EXPECT_FALSE(whole->device_error());
 }
 
+// Blocks go out and come back with what the device has written to them, whichever lane moves them.
+TEST(GpuSession, BlocksOfPreemptedRequestsComeBackAsTheyWere) {
+  const auto of = [](std::vector<std::string> lanes, References references) {
+    return make(std::move(lanes), references, {}, {}, false, nullptr, "swap");
+  };
+  auto whole = of({"cuda"}, References::kNone), by_op = of({"cuda"}, References::kNone);
+  auto by_host = of({"cuda", "swap_out=cpu", "swap_in=cpu"}, References::kNone);
+  auto judged = of({"cuda"}, References::kSim);
+  std::vector<std::uint64_t> digests;
+  std::int64_t moves = 0;
+  while (!whole->finished()) {
+    digests.push_back(whole->digest());
+    for (auto& session : {whole.get(), by_host.get(), judged.get()}) {
+      const auto ok = session->step();
+      ASSERT_TRUE(ok) << ok.error().text();
+    }
+    while (by_op->cursor().step < whole->cursor().step) ASSERT_TRUE(by_op->op());
+    ASSERT_EQ(by_op->digest(), whole->digest()) << whole->cursor().step;
+    ASSERT_EQ(by_host->digest(), whole->digest()) << whole->cursor().step;
+    ASSERT_EQ(judged->digest(), whole->digest()) << whole->cursor().step;
+    for (const TapResult& result : judged->history().back().results) {
+      ASSERT_NE(result.verdict, Verdict::kWrong)
+          << result.tap << " of op " << result.op << ": " << result.note;
+      moves += moves_blocks(result.op) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(moves, 1);
+  EXPECT_GT(whole->serving().totals().blocks_in, 0);
+  EXPECT_FALSE(whole->device_error());
+  for (const std::size_t to : {digests.size() / 2, std::size_t{3}}) {
+    ASSERT_TRUE(whole->seek({static_cast<std::int64_t>(to), -1, 0, false}));
+    EXPECT_EQ(whole->digest(), digests[to]) << to;
+  }
+}
+
 // A step's plan, whoever makes it and however many tokens fill the graph: the same integers, and
 // the same bytes of what attention makes of it.
 TEST(GpuSession, PlansAreThoseOfTheHostAndAttentionFollowsThem) {

@@ -12,6 +12,7 @@
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_writer.h"
+#include "engine/opcase/case_run.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/place.h"
 #include "engine/session/snapshot.h"
@@ -310,6 +311,19 @@ TEST(SessionSwap, StopsAtAMoveForwardAndBack) {
       ASSERT_TRUE(go_to(*session, place)) << place.step;
       EXPECT_EQ(last_place(*session), place);
       EXPECT_EQ(session->last_params().op(), place.op);
+      // A case holds what it read and wrote.
+      auto kept = keep_case(*find_case_op(place.op), session->last_called().data(), {});
+      ASSERT_TRUE(kept) << kept.error().text();
+      for (const char* name : {"cpu", "ref.sim", "ref.exact"}) {
+        const Lane* lane = all_lanes().find(name);
+        CaseRunOptions how;
+        how.tolerances = &session->parts().tolerances;
+        const bool reference = std::string_view(name).starts_with("ref.");
+        const auto again = run_case(*kept, {name, lane->ops[place.op], reference}, how);
+        ASSERT_TRUE(again) << again.error().text();
+        EXPECT_TRUE(again->right()) << name;
+        EXPECT_EQ(again->taps.size(), 1u);
+      }
       const std::uint64_t after = session->digest();
       ASSERT_TRUE(session->op_back());
       EXPECT_EQ(session->next_op(), place.op);
