@@ -1,6 +1,9 @@
 // Blocks of preempted requests on their way to host memory and back: ops of the steps that move
 // some, between what is decided and the tables.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
@@ -10,6 +13,58 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
+namespace {
+
+struct LeftRows {
+  std::int64_t rows = 0, changed = 0;
+  std::string note;  // of the first that changed
+};
+
+// Rows of a block that has left against what was written there. Of a row that was written again
+// elsewhere the record is another one.
+void hold_rows(const SwapMove& move, const KeptBlock& kept, const Session& session,
+               LeftRows& left) {
+  const CacheLayout& layout = session.parts().layout;
+  const Shadow& shadow = session.verifier().shadow();
+  std::size_t at = 0;
+  for (const int s : layout.groups[to_size(move.group)].specs) {
+    const CacheSpec& spec = layout.specs[to_size(s)];
+    const as_cache page =
+        spec.cache(make_tensor(kept.content.data() + spec.offset, {1, spec.page_bytes}));
+    for (std::int64_t r = 0; r < spec.rows_per_block; ++r, ++at) {
+      const std::int64_t row = kept.marks.rows[at], step = kept.marks.steps[at];
+      if (row < 0 || shadow.origin(spec, row) != row || shadow.written(spec, row) != step) continue;
+      ++left.rows;
+      if (shadow.matches(spec, page, r, row) || left.changed++ > 0) continue;
+      const int ratio = row_ratio(spec);
+      const auto request = static_cast<std::int32_t>(move.request);
+      left.note = fmt::format(
+          "slot {} (block {}, row {}) of the {} cache no longer holds what was written for {} {} "
+          "of "
+          "request {} in step {}",
+          std::int64_t{move.block} * spec.rows_per_block + r, move.block, r, spec.name,
+          ratio == 1 ? "position" : "entry", row - session.verifier().space().base(request, ratio),
+          request, step);
+    }
+  }
+}
+
+// What swap_out has put out is what it read: whether that is what was written.
+std::optional<TapResult> changed_before(const Session& session) {
+  if (session.references() == References::kNone) return std::nullopt;
+  for (const TapResult& r : session.current_results()) {
+    if (r.op == AS_OP_SWAP_OUT && r.verdict == Verdict::kWrong) return std::nullopt;
+  }
+  LeftRows left;
+  for (const SwapMove& move : session.serving().plan().swapped_out) {
+    const KeptBlock* kept = session.swapped().held(move);
+    if (kept != nullptr) hold_rows(move, *kept, session, left);
+  }
+  if (left.changed == 0) return std::nullopt;
+  return judged_wrong(AS_OP_SWAP_OUT, "blocks.read", left.rows, left.changed, std::move(left.note));
+}
+
+}  // namespace
 
 bool Session::has_op(as_op_id op) const {
   if (op == AS_OP_SWAP_OUT) return !serving_->plan().swapped_out.empty();
@@ -79,6 +134,7 @@ Result<void> Session::run_swap(as_op_id op) {
   const StepPlan& plan = serving_->plan();
   if (op == AS_OP_SWAP_OUT) {
     swapped_.take_out(plan.swapped_out, params.get<as_swap_out_params>().staged);
+    if (auto changed = changed_before(*this)) verifier_->found(std::move(*changed));
     return {};  // until the next op what it read is there to be looked at
   }
   for (const std::int64_t block : swap_blocks_) {

@@ -75,9 +75,11 @@ std::vector<Blame> blame(const std::vector<TapResult>& results) {
       const bool follows = std::any_of(makers.begin(), makers.end(), [&](as_op_id op) {
         return find(op, false) != blamed.end() || given_else(op);
       });
-      // Rows that were moved wrongly are so for all who meet them later.
-      const bool moved = std::ranges::any_of(
-          blamed, [](const Blame& b) { return !b.cache && as_op_role(b.op) == AS_ROLE_COPY; });
+      // Rows that were moved wrongly are so for all who meet them later, and so are those that
+      // left when they had changed.
+      const bool moved = std::ranges::any_of(blamed, [](const Blame& b) {
+        return as_op_role(b.op) == AS_ROLE_COPY && (!b.cache || b.op == AS_OP_SWAP_OUT);
+      });
       if (follows || moved || given_else(result.op)) continue;
     }
     auto at = find(result.op, cache);

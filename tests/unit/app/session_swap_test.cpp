@@ -372,6 +372,32 @@ TEST(SessionSwap, ALaneThatMovesBlocksWrongIsNamed) {
   }
 }
 
+// A byte that changed before its block leaves is named there, and nobody else is blamed for it.
+TEST(SessionSwap, AChangedRowInALeavingBlockIsNamed) {
+  auto session = make(growing(kLlama, kLlama.small, 64));
+  while (session->next_op() != AS_OP_SWAP_OUT) ASSERT_TRUE(session->op());
+  const SwapMove& move = session->serving().plan().swapped_out.front();
+  const CacheLayout& layout = session->parts().layout;
+  const CacheGroup& group = layout.groups[static_cast<std::size_t>(move.group)];
+  const CacheSpec& spec = layout.specs[static_cast<std::size_t>(group.specs.front())];
+  session->slab().block(move.block)[spec.offset + 1] ^= 0x40;
+  digests(*session);
+  std::vector<TapResult> results;
+  for (const StepRecord& step : session->history()) {
+    results.insert(results.end(), step.results.begin(), step.results.end());
+  }
+  const std::vector<Blame> blamed = blame(results);
+  ASSERT_EQ(blamed.size(), 1u);
+  EXPECT_EQ(blamed[0].op, AS_OP_SWAP_OUT);
+  EXPECT_TRUE(blamed[0].cache);
+  EXPECT_EQ(blamed[0].first.tap, "blocks.read");
+  EXPECT_NE(
+      blamed[0].sentence().find("no longer holds what was written for position 0 of request " +
+                                std::to_string(move.request)),
+      std::string::npos)
+      << blamed[0].sentence();
+}
+
 TEST(SessionSwap, ACaptureHoldsWhatMoved) {
   const std::string file =
       (std::filesystem::temp_directory_path() / "attnscope_swap_test.acap").string();
