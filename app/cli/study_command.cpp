@@ -77,6 +77,11 @@ void add_study_command(CLI::App& app, std::function<Result<as_status>()>& action
       ->add_option("--first-tokens", c->options.first_tokens,
                    "That keep 16 bits in the last formats, 0 = no such formats (32)")
       ->check(CLI::Range(0, 1 << 24));
+  caches
+      ->add_option("--again", c->options.again_tokens,
+                   "Most attended tokens whose keys and values are made anew in formats of their "
+                   "own, 0 = no such formats (0)")
+      ->check(CLI::Range(0, 1 << 24));
   caches->add_option("--csv", c->csv, "Write the numbers");
   caches->add_option("--svg", c->svg, "Write a drawing of the errors");
   caches->add_option("--png", c->png, "Write a picture of all plots; needs no display");

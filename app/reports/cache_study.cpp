@@ -62,17 +62,21 @@ struct StudyRows {
   std::vector<StudyCache> keys, values;
   std::int64_t first_tokens = 0;
   std::vector<std::optional<StudyCache>> wide_keys, wide_values;
+  std::int64_t made_anew = 0, other_codes = 0;  // as CacheStudyPoint
 };
 
-// A format of the study.
+// A format of the study. again: the tokens with 16 bits are chosen, and made anew.
 struct StudyFormat {
   std::int32_t record = AS_RECORD_BF16;
   std::int64_t first_tokens = 0;
+  bool again = false;
 };
 
-// What some tokens came to: of each layer its input and the output of attention, then scores.
+// What some tokens came to: of each layer its input, its queries and the output of attention with
+// the logarithm of its sum, then scores.
 struct StudyRun {
-  std::vector<Numbers16> inputs, outputs;
+  std::vector<Numbers16> inputs, queries, outputs;
+  std::vector<std::vector<float>> lse;
   Numbers16 last;  // behind the last layer
   std::vector<std::int32_t> sampled;
 };
@@ -91,7 +95,7 @@ double length_of(const Numbers16& x, const Numbers16* less, double* largest) {
 class DenseRun {
  public:
   DenseRun(const ModelConfig& config, const Weights& weights, std::vector<std::int32_t> text,
-           const as_threads* threads)
+           bool keeps_inputs, const as_threads* threads)
       : config_(config),
         weights_(weights),
         text_(std::move(text)),
@@ -104,6 +108,9 @@ class DenseRun {
     const std::int64_t width = std::int64_t{config.kv_heads} * config.head_dim;
     for (auto* rows : {&keys_, &values_}) {
       for (Numbers16& of_layer : *rows) of_layer.resize(to_size(rows_ * width));
+    }
+    if (keeps_inputs) {
+      inputs_.assign(keys_.size(), Numbers16(to_size(rows_ * std::int64_t{config.hidden})));
     }
     for (int i = 0; i < config.num_layers(); ++i) {
       as_rope& rope = ropes_.emplace_back(layer_rope(config, i));
@@ -154,6 +161,72 @@ class DenseRun {
     return rows;
   }
 
+  // Of each layer the `count` rows before `first` that got the most attention from the last tokens
+  // before it, in order; of equals the first ones. before: what these came to, of no token: first
+  // ones are chosen.
+  std::vector<std::vector<std::int64_t>> most_attended(const StudyRun& before, std::int64_t first,
+                                                       std::int64_t count) const {
+    std::vector<std::vector<std::int64_t>> chosen;
+    const std::int64_t kv = config_.kv_heads, dim = config_.head_dim, heads = config_.heads;
+    const double cap = config_.dense.soft_cap;
+    const double scale =
+        config_.dense.scale > 0 ? config_.dense.scale : 1 / std::sqrt(static_cast<double>(dim));
+    for (int i = 0; i < config_.num_layers(); ++i) {
+      std::vector<double> mass(to_size(first), 0.0);
+      const Numbers16* q = before.queries.empty() ? nullptr : &before.queries[to_size(i)];
+      const std::int64_t n = q == nullptr ? 0 : to_count(q->size()) / (heads * dim);
+      for (std::int64_t t = 0; t < n; ++t) {
+        for (std::int64_t h = 0; h < heads; ++h) {
+          const float lse = before.lse[to_size(i)][to_size(t * heads + h)];
+          const bf16_t* query = q->data() + (t * heads + h) * dim;
+          for (std::int64_t p = 0; p <= first - n + t; ++p) {
+            const bf16_t* key = keys_[to_size(i)].data() + (p * kv + h / (heads / kv)) * dim;
+            float sum = 0;
+            for (std::int64_t d = 0; d < dim; ++d) {
+              sum += cpu::bf16_to_float(query[d].bits) * cpu::bf16_to_float(key[d].bits);
+            }
+            double score = scale * double{sum};
+            if (cap > 0) score = cap * std::tanh(score / cap);
+            mass[to_size(p)] += std::exp(score - double{lse});
+          }
+        }
+      }
+      std::vector<std::int64_t>& of_layer = chosen.emplace_back(to_size(first));
+      std::iota(of_layer.begin(), of_layer.end(), 0);
+      std::ranges::stable_sort(of_layer, [&](std::int64_t a, std::int64_t b) {
+        return mass[to_size(a)] > mass[to_size(b)];
+      });
+      of_layer.resize(to_size(std::min(count, first)));
+      std::ranges::sort(of_layer);
+    }
+    return chosen;
+  }
+
+  // Rows of the first `length` tokens, the chosen ones before all others, so that they are those
+  // that attention reads in 16 bits: order changes nothing of what tokens behind all of these see.
+  // Keys and values of the chosen ones are made of the layer's inputs.
+  Result<StudyRows> rows_again(const StudyFormat& format, std::int64_t length,
+                               const std::vector<std::vector<std::int64_t>>& chosen) {
+    StudyFormat own = format;
+    own.first_tokens = to_count(chosen.front().size());
+    StudyRows rows = empty_rows(own);
+    for (int i = 0; i < config_.num_layers(); ++i) {
+      calibrate(keys_[to_size(i)], rows.keys[to_size(i)]);
+      calibrate(values_[to_size(i)], rows.values[to_size(i)]);
+      place(0, length);
+      const bool all_seen = rows.wide_keys[to_size(i)].has_value();
+      const std::vector<std::int64_t>& front = chosen[to_size(i)];
+      for (std::int64_t p = 0, before = 0; all_seen && p < length; ++p) {
+        const bool is_chosen = before < to_count(front.size()) && front[to_size(before)] == p;
+        slots_[to_size(p)] = is_chosen ? before++ : own.first_tokens + p - before;
+      }
+      if (auto ok = put_given(i, rows, 0, length); !ok) return ok.error();
+      if (!all_seen) continue;
+      if (auto ok = make_anew(i, rows, front); !ok) return ok.error();
+    }
+    return rows;
+  }
+
   // Rows first .. first + n - 1 as they were.
   Result<void> put_back(StudyRows& rows, std::int64_t first, std::int64_t n) {
     for (int i = 0; i < config_.num_layers(); ++i) {
@@ -176,6 +249,9 @@ class DenseRun {
     for (int i = 0; i < config_.num_layers(); ++i) {
       if (given != nullptr) h = given->inputs[to_size(i)];
       run.inputs.push_back(h);
+      if (keep && !inputs_.empty()) {
+        std::ranges::copy(h, inputs_[to_size(i)].begin() + first * hidden);
+      }
       if (auto ok = layer(i, rows, first, n, h, run, keep); !ok) return ok.error();
     }
     run.last = h;
@@ -227,12 +303,18 @@ class DenseRun {
   void place(std::int64_t first, std::int64_t n) {
     positions_.resize(to_size(n));
     std::iota(positions_.begin(), positions_.end(), first);
+    slots_ = positions_;
     requests_.assign(to_size(n), 0);
     length_ = static_cast<std::int32_t>(first + n);
   }
 
   Result<void> insert_given(int i, StudyRows& rows, std::int64_t first, std::int64_t n) {
     place(first, n);
+    return put_given(i, rows, first, n);
+  }
+
+  // Into the slots that are set.
+  Result<void> put_given(int i, StudyRows& rows, std::int64_t first, std::int64_t n) {
     auto& p = start<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT, i);
     const std::int64_t width = std::int64_t{config_.kv_heads} * config_.head_dim;
     bf16_t* keys = keys_[to_size(i)].data() + first * width;
@@ -247,17 +329,81 @@ class DenseRun {
 
   void set_rows(int i, StudyRows& rows, std::int64_t n, as_rope_kv_insert_params& p) {
     StudyCache &k = rows.keys[to_size(i)], &v = rows.values[to_size(i)];
-    p.slots = make_tensor(positions_.data(), {n});
+    p.slots = make_tensor(slots_.data(), {n});
     p.k_cache = k.cache;
     p.v_cache = v.cache;
     p.k_scale = k.scale();
     p.v_scale = v.scale();
     if (!rows.wide_keys[to_size(i)]) return;
-    first_slots_ = positions_;
+    first_slots_ = slots_;
     for (std::int64_t& slot : first_slots_) slot = slot < rows.first_tokens ? slot : -1;
     p.wide_slots = make_tensor(first_slots_.data(), {n});
     p.k_wide = rows.wide_keys[to_size(i)]->cache;
     p.v_wide = rows.wide_values[to_size(i)]->cache;
+  }
+
+  // Queries, keys and values of tokens whose places are set, and rows of the latter two.
+  struct Made {
+    Numbers16 q, v, k_row;
+  };
+  Result<void> make_rows(int i, StudyRows& rows, const Numbers16& h, Made& made) {
+    const std::int64_t hidden = config_.hidden, dim = config_.head_dim;
+    const std::int64_t q_heads = config_.heads, kv = config_.kv_heads;
+    const std::int64_t n = to_count(h.size()) / hidden;
+    Numbers16 x, q, k;
+    made.q.resize(to_size(n * q_heads * dim));
+    made.k_row.resize(to_size(n * kv * dim));
+    if (auto ok = norm(AS_OP_ATTN_NORM, i, "attn_norm", h, x); !ok) return ok;
+    if (auto ok = linear(AS_OP_Q_PROJ, i, "q_proj", x, hidden, q_heads * dim, q); !ok) return ok;
+    if (auto ok = linear(AS_OP_K_PROJ, i, "k_proj", x, hidden, kv * dim, k); !ok) return ok;
+    if (auto ok = linear(AS_OP_V_PROJ, i, "v_proj", x, hidden, kv * dim, made.v); !ok) return ok;
+    auto& p = start<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT, i);
+    p.q = heads(q, n, q_heads);
+    p.k = heads(k, n, kv);
+    p.v = heads(made.v, n, kv);
+    p.q_weight = weight(i, "q_norm");
+    p.k_weight = weight(i, "k_norm");
+    p.positions = make_tensor(positions_.data(), {n});
+    p.rope = ropes_[to_size(i)];
+    p.q_out = heads(made.q, n, q_heads);
+    p.k_row = heads(made.k_row, n, kv);
+    set_rows(i, rows, n, p);
+    return call();
+  }
+
+  static std::vector<std::vector<std::uint8_t>> bytes_of_first(const StudyCache& of,
+                                                               std::size_t count) {
+    std::vector<std::vector<std::uint8_t>> rows(count);
+    for (std::size_t slot = 0; slot < count; ++slot) {
+      rows[slot].resize(to_size(as_cache_row_bytes(&of.cache)));
+      as_row_get(&of.cache, to_count(slot), rows[slot].data());
+    }
+    return rows;
+  }
+
+  // Of tokens whose rows are the first ones.
+  Result<void> make_anew(int i, StudyRows& rows, const std::vector<std::int64_t>& tokens) {
+    const std::int64_t hidden = config_.hidden;
+    Numbers16 h;
+    for (const std::int64_t token : tokens) {
+      const bf16_t* input = inputs_[to_size(i)].data() + token * hidden;
+      h.insert(h.end(), input, input + hidden);
+    }
+    const StudyCache &k = rows.keys[to_size(i)], &v = rows.values[to_size(i)];
+    const auto k_before = bytes_of_first(k, tokens.size());
+    const auto v_before = bytes_of_first(v, tokens.size());
+    place(0, to_count(tokens.size()));
+    positions_ = tokens;
+    Made made;
+    if (auto ok = make_rows(i, rows, h, made); !ok) return ok;
+    const auto k_after = bytes_of_first(k, tokens.size());
+    const auto v_after = bytes_of_first(v, tokens.size());
+    for (std::size_t slot = 0; slot < tokens.size(); ++slot) {
+      rows.other_codes += k_before[slot] != k_after[slot] ? 1 : 0;
+      rows.other_codes += v_before[slot] != v_after[slot] ? 1 : 0;
+    }
+    rows.made_anew += 2 * to_count(tokens.size());
+    return {};
   }
 
   // h: its input, then its output.
@@ -265,35 +411,19 @@ class DenseRun {
                      StudyRun& run, bool keep) {
     const std::int64_t hidden = config_.hidden, dim = config_.head_dim;
     const std::int64_t q_heads = config_.heads, kv = config_.kv_heads;
-    Numbers16 x, q, k, v, q_out(to_size(n * q_heads * dim)), k_row(to_size(n * kv * dim)), y;
-    Numbers16& o = run.outputs.emplace_back(q_out.size());
+    Numbers16 y;
+    Numbers16& o = run.outputs.emplace_back(to_size(n * q_heads * dim));
     std::vector<float> lse(to_size(n * q_heads));
     place(first, n);
-    if (auto ok = norm(AS_OP_ATTN_NORM, i, "attn_norm", h, x); !ok) return ok;
-    if (auto ok = linear(AS_OP_Q_PROJ, i, "q_proj", x, hidden, q_heads * dim, q); !ok) return ok;
-    if (auto ok = linear(AS_OP_K_PROJ, i, "k_proj", x, hidden, kv * dim, k); !ok) return ok;
-    if (auto ok = linear(AS_OP_V_PROJ, i, "v_proj", x, hidden, kv * dim, v); !ok) return ok;
-    {
-      auto& p = start<as_rope_kv_insert_params>(AS_OP_ROPE_KV_INSERT, i);
-      p.q = heads(q, n, q_heads);
-      p.k = heads(k, n, kv);
-      p.v = heads(v, n, kv);
-      p.q_weight = weight(i, "q_norm");
-      p.k_weight = weight(i, "k_norm");
-      p.positions = make_tensor(positions_.data(), {n});
-      p.rope = ropes_[to_size(i)];
-      p.q_out = heads(q_out, n, q_heads);
-      p.k_row = heads(k_row, n, kv);
-      set_rows(i, rows, n, p);
-      if (auto ok = call(); !ok) return ok;
-    }
+    Made made;
+    if (auto ok = make_rows(i, rows, h, made); !ok) return ok;
     if (keep) {
-      std::ranges::copy(k_row, keys_[to_size(i)].begin() + first * kv * dim);
-      std::ranges::copy(v, values_[to_size(i)].begin() + first * kv * dim);
+      std::ranges::copy(made.k_row, keys_[to_size(i)].begin() + first * kv * dim);
+      std::ranges::copy(made.v, values_[to_size(i)].begin() + first * kv * dim);
     }
     {
       auto& p = start<as_paged_attention_params>(AS_OP_PAGED_ATTENTION, i);
-      p.q = heads(q_out, n, q_heads);
+      p.q = heads(made.q, n, q_heads);
       p.k_cache = rows.keys[to_size(i)].cache;
       p.v_cache = rows.values[to_size(i)].cache;
       p.k_scale = rows.keys[to_size(i)].scale();
@@ -313,6 +443,10 @@ class DenseRun {
       p.o = heads(o, n, q_heads);
       p.lse = make_tensor(lse.data(), {n, q_heads});
       if (auto ok = call(); !ok) return ok;
+    }
+    if (!keep) {
+      run.queries.push_back(std::move(made.q));
+      run.lse.push_back(std::move(lse));
     }
     if (auto ok = linear(AS_OP_O_PROJ, i, "o_proj", o, q_heads * dim, hidden, y); !ok) return ok;
     auto& p = start<as_residual_params>(AS_OP_RESIDUAL, i);
@@ -357,9 +491,10 @@ class DenseRun {
   const as_threads* threads_;
   const std::int64_t rows_;
   std::vector<std::int32_t> table_, requests_;
-  std::vector<std::int64_t> positions_, first_slots_;
+  std::vector<std::int64_t> positions_, slots_, first_slots_;
   std::int32_t length_ = 0;
   std::vector<Numbers16> keys_, values_;  // of all rows before quantisation, by layer
+  std::vector<Numbers16> inputs_;         // of layers, of all tokens; empty: they are not kept
   std::vector<as_rope> ropes_;
   std::vector<std::vector<float>> rope_tables_;
   OpParams params_;
@@ -394,17 +529,21 @@ Result<Weights> study_weights(const Scenario& scenario, const as_threads* thread
   return std::move(loaded->weights);
 }
 
-// All formats as they are, then those with first tokens in 16 bits, where a layer sees these to the
-// end.
-std::vector<StudyFormat> study_formats(const ModelConfig& config, std::int64_t first_tokens) {
+// All formats as they are, then those with some tokens in 16 bits, where a layer sees these to the
+// end: first ones, and chosen ones.
+std::vector<StudyFormat> study_formats(const ModelConfig& config,
+                                       const CacheStudyOptions& options) {
   std::vector<StudyFormat> formats;
   for (const std::int32_t record : dense_cache_records()) formats.push_back({record, 0});
   bool sees_all = false;
   for (int i = 0; i < config.num_layers(); ++i) sees_all |= dense_window(config, i) == 0;
-  if (!sees_all || first_tokens == 0) return formats;
-  for (const std::int32_t record :
-       {AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_INT8_TOKEN_HEAD}) {
-    formats.push_back({record, first_tokens});
+  for (const bool again : {false, true}) {
+    const std::int64_t tokens = again ? options.again_tokens : options.first_tokens;
+    if (!sees_all || tokens == 0) continue;
+    for (const std::int32_t record :
+         {AS_RECORD_FP8_TENSOR, AS_RECORD_FP8_TOKEN_HEAD, AS_RECORD_INT8_TOKEN_HEAD}) {
+      formats.push_back({record, tokens, again});
+    }
   }
   return formats;
 }
@@ -420,10 +559,16 @@ CacheStudyFormat described(const ModelConfig& config, const StudyFormat& format)
   of.name = as_row_format_of(format.record)->name;
   of.bytes_per_token = bytes_of_token(config, format.record) * config.num_layers();
   if (format.first_tokens == 0) return of;
-  of.name += fmt::format("+first{}", format.first_tokens);
+  of.name += fmt::format("+{}{}", format.again ? "again" : "first", format.first_tokens);
   of.first_tokens = format.first_tokens;
+  const std::int64_t hidden = config.hidden,
+                     width = std::int64_t{config.kv_heads} * config.head_dim;
   for (int i = 0; i < config.num_layers(); ++i) {
-    if (dense_window(config, i) == 0) of.first_bytes += bytes_of_token(config, AS_RECORD_BF16);
+    if (dense_window(config, i) > 0) continue;
+    of.first_bytes += bytes_of_token(config, AS_RECORD_BF16);
+    if (!format.again) continue;
+    of.input_bytes += hidden * as_dtype_size(AS_BF16);
+    of.again_products += 2 * format.first_tokens * hidden * width;
   }
   return of;
 }
@@ -462,6 +607,16 @@ Result<void> fits_cache_study(const ModelConfig& c, const CacheStudyOptions& opt
     return bad_input(fmt::format("{} first tokens in 16 bits; allowed: 0 to {} (positions of {})",
                                  options.first_tokens, c.max_position, c.name));
   }
+  if (options.again_tokens < 0 || options.again_tokens > c.max_position) {
+    return bad_input(fmt::format("{} tokens made anew; allowed: 0 to {} (positions of {})",
+                                 options.again_tokens, c.max_position, c.name));
+  }
+  if (options.again_tokens > 0 && d.alibi_bias_max > 0) {
+    return bad_input(fmt::format("{} has ALiBi, whose slopes ask where rows lie: chosen tokens do "
+                                 "not change places",
+                                 c.name),
+                     "leave out tokens that are made anew");
+  }
   if (options.lengths.empty() || !std::ranges::is_sorted(options.lengths) ||
       options.lengths.front() < options.tokens || options.lengths.back() > c.max_position) {
     return bad_input(
@@ -484,15 +639,27 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
   if (!weights) return weights.error();
   auto text = study_text(options.lengths.back());
   if (!text) return text.error();
-  DenseRun run(config, *weights, std::move(*text), threads);
+  DenseRun run(config, *weights, std::move(*text), options.again_tokens > 0, threads);
   StudyRows plain_rows = run.empty_rows({});
-  const std::vector<StudyFormat> formats = study_formats(config, options.first_tokens);
+  const std::vector<StudyFormat> formats = study_formats(config, options);
   const std::int64_t chunks = (options.lengths.back() + kPrefillChunk - 1) / kPrefillChunk;
   const std::int64_t lengths = to_count(options.lengths.size());
   StudySteps steps(progress, chunks + to_count(formats.size()) * lengths);
   if (auto ok = run.prefill(plain_rows, steps); !ok) return ok.error();
   std::vector<StudyRun> bf16;
+  std::vector<std::vector<std::vector<std::int64_t>>> chosen;  // by length and layer
   for (const std::int64_t length : options.lengths) {
+    const std::int64_t before = length - 2 * options.tokens;
+    if (options.again_tokens > 0) {
+      StudyRun attended;
+      if (before >= 0) {
+        auto own = run.forward(plain_rows, before, options.tokens, nullptr, false);
+        if (!own) return own.error();
+        attended = std::move(*own);
+        if (auto ok = run.put_back(plain_rows, before, options.tokens); !ok) return ok.error();
+      }
+      chosen.push_back(run.most_attended(attended, length - options.tokens, options.again_tokens));
+    }
     auto own = run.forward(plain_rows, length - options.tokens, options.tokens, nullptr, false);
     if (!own) return own.error();
     bf16.push_back(std::move(*own));
@@ -504,10 +671,14 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
   CacheStudy study{config.name, options.tokens, {}};
   for (const StudyFormat& one : formats) {
     CacheStudyFormat& format = study.formats.emplace_back(described(config, one));
-    auto rows = run.rows_in(one);
+    auto rows = run.rows_in(one.again ? StudyFormat{one.record} : one);
     if (!rows) return rows.error();
     for (std::size_t i = 0; i < options.lengths.size(); ++i) {
       if (auto ok = steps.step(); !ok) return ok.error();
+      if (one.again) {
+        rows = run.rows_again(one, options.lengths[i], chosen[i]);
+        if (!rows) return rows.error();
+      }
       const std::int64_t first = options.lengths[i] - options.tokens;
       std::optional<StudyRun> runs[2];
       for (int k = 0; k < 2; ++k) {
@@ -516,7 +687,10 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
         runs[k] = std::move(*done);
         if (auto ok = run.put_back(*rows, first, options.tokens); !ok) return ok.error();
       }
-      format.points.push_back(compared(options.lengths[i], bf16[i], *runs[0], *runs[1]));
+      CacheStudyPoint& point =
+          format.points.emplace_back(compared(options.lengths[i], bf16[i], *runs[0], *runs[1]));
+      point.made_anew = rows->made_anew;
+      point.other_codes = rows->other_codes;
     }
   }
   return study;

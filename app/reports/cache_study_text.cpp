@@ -55,6 +55,14 @@ std::string cache_study_text(const CacheStudy& study) {
   table("carried", [](const CacheStudyPoint& p) { return fmt::format("{:>10.2e}", p.carried); });
   out += fmt::format("\nsampled tokens that are others, of {}\n", study.tokens);
   table("changed", [](const CacheStudyPoint& p) { return fmt::format("{:>10}", p.changed); });
+  for (const CacheStudyFormat& f : study.formats) {
+    if (f.input_bytes == 0 || f.points.empty()) continue;
+    out += fmt::format(
+        "\n{}: {} bytes of inputs kept a token; {} products for {} tokens; of {} rows of the "
+        "longest length, made anew, {} would have other codes\n",
+        f.name, format_count(f.input_bytes), format_count(f.again_products), study.tokens,
+        f.points.back().made_anew, f.points.back().other_codes);
+  }
   return out;
 }
 
@@ -80,11 +88,16 @@ nlohmann::json cache_study_json(const CacheStudy& study) {
                         {"largest", p.largest},
                         {"carried", p.carried},
                         {"changed", p.changed}});
+      if (f.input_bytes == 0) continue;
+      points.back()["made_anew"] = p.made_anew;
+      points.back()["other_codes"] = p.other_codes;
     }
     formats.push_back({{"name", f.name},
                        {"bytes_per_token", f.bytes_per_token},
                        {"first_tokens", f.first_tokens},
                        {"first_token_bytes", f.first_bytes},
+                       {"kept_input_bytes", f.input_bytes},
+                       {"again_products", f.again_products},
                        {"points", std::move(points)}});
   }
   return {{"format", "attnscope-cache-study"},

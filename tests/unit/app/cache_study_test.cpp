@@ -65,6 +65,69 @@ TEST(CacheStudy, SaysWhatFirstTokensCostAtEachLength) {
   EXPECT_EQ(forget->formats.size(), 9u);
 }
 
+std::map<std::string, CacheStudyFormat> formats_of(const char* name,
+                                                   const CacheStudyOptions& options) {
+  std::map<std::string, CacheStudyFormat> of;
+  const auto scenario = load_scenario(name);
+  EXPECT_TRUE(scenario) << name;
+  const auto study = study_cache_formats(*scenario, options, nullptr);
+  EXPECT_TRUE(study) << (study ? "" : study.error().message);
+  if (study) {
+    for (const CacheStudyFormat& f : study->formats) of[f.name] = f;
+  }
+  return of;
+}
+
+// Rows come out as they were, so that they say more in 16 bits alone.
+TEST(CacheStudy, TokensMadeAnewAreRowsOf16Bits) {
+  auto of = formats_of("tiny-llama", {{64, 300}, 8, 32, 32});
+  ASSERT_EQ(of.size(), 15u);
+  for (const char* name : {"fp8_tensor", "fp8_token_head", "int8_token_head"}) {
+    SCOPED_TRACE(name);
+    const CacheStudyFormat& again = of[std::string(name) + "+again32"];
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_LT(again.points[i].error, of[name].points[i].error);
+      EXPECT_GT(again.points[i].error, 0);
+      // Four layers, keys and values of each token.
+      EXPECT_EQ(again.points[i].made_anew, 4 * 32 * 2);
+      EXPECT_LE(again.points[i].other_codes, 4 * 32 * 2 / 16);
+    }
+    // Those that are attended most give more than as many first ones.
+    EXPECT_LT(again.points[1].error, of[std::string(name) + "+first32"].points[1].error);
+  }
+  // 4 layers, hidden 256: inputs of every token, where K and V of 16 bits are 256 bytes a layer.
+  const CacheStudyFormat& f = of["fp8_tensor+again32"];
+  EXPECT_EQ(f.input_bytes, 4 * 2 * 256);
+  EXPECT_EQ(f.again_products, 4 * 2 * 32 * 256 * 64);
+  EXPECT_DOUBLE_EQ(f.bytes(), 512 + 2048 + 32.0 * 1024 / 300);
+  EXPECT_GT(f.bytes(), of["bf16"].bytes());
+}
+
+// Where nothing is known of attention first tokens are chosen: rows of the same numbers.
+TEST(CacheStudy, FirstTokensMadeAnewAreFirstTokens) {
+  auto of = formats_of("tiny-llama", {{24}, 16, 8, 8});
+  ASSERT_EQ(of.size(), 15u);
+  const CacheStudyPoint again = of["fp8_tensor+again8"].points[0];
+  const CacheStudyPoint first = of["fp8_tensor+first8"].points[0];
+  EXPECT_EQ(again.made_anew, 4 * 8 * 2);
+  EXPECT_NEAR(again.error, first.error, first.error * 1e-2);
+  EXPECT_LT(again.error, of["fp8_tensor"].points[0].error);
+}
+
+TEST(CacheStudy, TokensMadeAnewNeedLayersThatSeeAll) {
+  EXPECT_EQ(formats_of("tiny-mistral", {{64}, 8, 0, 16}).size(), 9u);
+  // Every second layer has a window.
+  auto of = formats_of("tiny-gptoss", {{200}, 8, 0, 16});
+  ASSERT_EQ(of.size(), 12u);
+  EXPECT_LT(of["fp8_tensor+again16"].points[0].error, of["fp8_tensor"].points[0].error);
+  const auto alibi = load_scenario("tiny-alibi");
+  ASSERT_TRUE(alibi);
+  const auto refused = study_cache_formats(*alibi, {{64}, 8, 0, 16}, nullptr);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("ALiBi"), std::string::npos);
+  EXPECT_TRUE(study_cache_formats(*alibi, {{64}, 8, 0, 0}, nullptr));
+}
+
 TEST(CacheStudy, IsATableAFileAndADrawing) {
   const std::string text = cache_study_text(studied()), csv = cache_study_csv(studied());
   const std::string svg = cache_study_svg(studied());

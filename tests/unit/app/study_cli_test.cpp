@@ -116,6 +116,26 @@ TEST_F(StudyCli, PrintsItsNumbersAsJson) {
   EXPECT_EQ(*read_text_file(path("study.csv")), csv);
 }
 
+TEST_F(StudyCli, SaysWhatMakingTokensAnewTakes) {
+  const std::vector<std::string> words = {
+      "study", "cache-dtype", "tiny-llama", "--lengths", "40", "--tokens", "4", "--again", "8"};
+  const Outcome text = run(words);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_NE(text.out.find("fp8_tensor+again8: 2\u2009048 bytes of inputs kept a token"),
+            std::string::npos)
+      << text.out;
+  std::vector<std::string> as_json = words;
+  as_json.emplace_back("--json");
+  const auto json = nlohmann::json::parse(run(as_json).out);
+  const auto& last = json["formats"].back();
+  EXPECT_EQ(last["name"], "int8_token_head+again8");
+  EXPECT_EQ(last["kept_input_bytes"], 2048);
+  EXPECT_EQ(last["points"][0]["made_anew"], 4 * 8 * 2);
+  EXPECT_EQ(json["formats"][0]["kept_input_bytes"], 0);
+  EXPECT_FALSE(json["formats"][0]["points"][0].contains("made_anew"));
+  refused({"study", "cache-dtype", "tiny-alibi", "--lengths", "40", "--again", "8"}, "ALiBi");
+}
+
 // A picture without a display; where this build or machine draws none, that is said and no study
 // is run for it.
 TEST_F(StudyCli, MakesAPictureOrSaysWhyNot) {
