@@ -479,7 +479,8 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
   const float y2 = y + size + px(1);
   float x = min.x + pad;
   if (!card.ran) {
-    list_->AddText(words(), small, {x, y2}, t.text_faint, "not run yet");
+    list_->AddText(words(), small, {x, y2}, t.text_faint,
+                   card.absent ? "no block moves" : "not run yet");
   } else {
     const char* glyph = verdict_glyph(card.worst);
     list_->AddText(words(), small, {x, y2}, verdict_colour(card.worst), glyph);

@@ -213,7 +213,7 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
         add_result(card, result);
         card.lane = result.lane;
       }
-      card.ran = summary->complete || card.taps > 0;
+      card.ran = (summary->complete && !moves_blocks(op)) || card.taps > 0;
     }
     if (op == graph->sum.made_by) {
       card.part = fmt::format("y is the part of rank {}: {} reads the sum over all {} ranks",
@@ -225,6 +225,11 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
     }
     card.other_lane = !card.lane.empty() && card.lane != usual && card.lane != "host";
     state.ran += card.ran ? 1 : 0;
+  }
+  bool later = summary != nullptr && summary->complete;
+  for (auto card = state.cards.rbegin(); card != state.cards.rend(); ++card) {
+    card->absent = !card->ran && later && moves_blocks(card->op);
+    later = later || card->ran;
   }
   return state;
 }
@@ -238,7 +243,8 @@ Verdict pipeline_verdict(const PipelineState& state) {
 }
 
 std::string pipeline_sentence(const PipelineState& state) {
-  const auto total = static_cast<int>(state.cards.size());
+  const auto total =
+      static_cast<int>(std::ranges::count(state.cards, false, &PipelineCard::absent));
   if (total == 0) return state.title + " has no ops.";
   if (state.ran == 0) {
     return fmt::format("{}: none of its {} has run in step {} yet.", state.title,
@@ -253,7 +259,7 @@ std::string pipeline_sentence(const PipelineState& state) {
   const PipelineCard* next = nullptr;
   for (const PipelineCard& card : state.cards) {
     if (!card.ran) {
-      if (next == nullptr) next = &card;
+      if (next == nullptr && !card.absent) next = &card;
       continue;
     }
     compared += card.compared;
@@ -311,6 +317,7 @@ std::string pipeline_card_text(const PipelineCard& card) {
   std::string text = fmt::format("{}\n{}", info->name, info->summary);
   if (!card.part.empty()) text += "\n" + card.part;
   if (!card.lane.empty()) text += "\nlane " + card.lane;
+  if (card.absent) return text + "\nno block moves in this step";
   if (!card.ran) return text + "\nhas not run in this step yet";
   if (card.microseconds >= 0)
     text += (card.lane.empty() ? "\n" : ", ") + format_us(card.microseconds);

@@ -58,6 +58,7 @@ struct PipelineCard {
   as_op_id op = AS_OP_SCHEDULE;
   std::string label;
   bool ran = false;
+  bool absent = false;  // the step has no such op: those that move blocks are some steps' alone
   double microseconds = -1;  // < 0: not known any more
   std::int64_t taps = 0, compared = 0;
   Budget budget;           // the largest

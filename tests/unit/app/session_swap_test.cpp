@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "app/views/pipeline_view.h"
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_writer.h"
@@ -442,6 +443,33 @@ TEST(SessionSwap, ACaptureHoldsWhatMoved) {
   EXPECT_EQ(out, session->serving().totals().blocks_out);
   EXPECT_EQ(in, out);
   std::filesystem::remove_all(file);
+}
+
+// Where nothing moves the op does not wait to be run.
+TEST(SessionSwap, ThePipelineSaysWhichStepsMoveBlocks) {
+  auto session = make(growing(kLlama, kLlama.small, 64));
+  TraceRecorder recorder;
+  session->set_observer(&recorder);
+  digests(*session);
+  const auto snapshot = take_snapshot(*session, recorder, session_info(*session), 1);
+  int moving = 0;
+  for (const StepRecord& step : session->history()) {
+    const auto ran = [&](as_op_id op) {
+      return std::ranges::find(step.timings, op, &OpTiming::op) != step.timings.end();
+    };
+    const PipelineState state =
+        pipeline_state(*snapshot, {PipelinePart::Kind::kBefore, -1}, step.step);
+    if (step.tokens == 0) continue;  // it ended there
+    for (const PipelineCard& card : state.cards) {
+      EXPECT_EQ(card.ran, ran(card.op)) << step.step << " " << card.label;
+      EXPECT_EQ(card.absent, !ran(card.op)) << step.step << " " << card.label;
+      moving += card.ran && moves_blocks(card.op) ? 1 : 0;
+      const bool said = pipeline_card_text(card).find("no block moves") != std::string::npos;
+      EXPECT_EQ(said, card.absent);
+    }
+    EXPECT_EQ(pipeline_sentence(state).find("next is"), std::string::npos) << step.step;
+  }
+  EXPECT_GT(moving, 1);
 }
 
 TEST(SessionSwap, IsAnOptionOfScenarios) {
