@@ -1,7 +1,9 @@
 // Tiles of attention_tiles.cuh over rows of codes: the copying warpgroup widens them to f16 in
 // shared memory, once for all queries of a tile, which holds every code exactly, int8 less its zero
 // point too. Scales of keys are multiplied into scores, those of values into weights: nothing is
-// rounded but weights, to f16.
+// rounded but weights, to f16, relative to the largest scale of values of the tiles so far. What
+// has a scale 2^29 or more below it loses bits, 2^39 below it is zero, also for a query that does
+// not see the row with that scale.
 //
 // Besides, an op says (attention_tiles.cuh):
 //   Numbers n          with k_codes and v_codes

@@ -431,6 +431,12 @@ std::size_t parts_bytes(const as_paged_attention_params& p, const Numbers& n) {
          sizeof(float);
 }
 
+// For tokens that tiles leave to others: of a tile at the border of two requests, mostly, or of no
+// request at all, also where there is none.
+I64 blocks_of_others(const as_paged_attention_params& p, I64 tokens) {
+  return std::clamp<I64>(tokens * p.table.shape[0], 1, p.q.shape[0]);
+}
+
 // The same over rows of codes.
 int take_steps_of_codes(const as_paged_attention_params& p, const Numbers& n, float* parts,
                         const Launch& launch) {
@@ -440,7 +446,7 @@ int take_steps_of_codes(const as_paged_attention_params& p, const Numbers& n, fl
   const Others others{reinterpret_cast<std::int32_t*>(launch.workspace + parts_bytes(p, n))};
   const int code = prefill_codes(p, n, tokens, parts, others, launch);
   if (code != 0) return code;
-  const I64 blocks = std::min(p.q.shape[0], tokens * p.table.shape[0]);
+  const I64 blocks = blocks_of_others(p, tokens);
   return decode_codes(p, n, parts, others, blocks, launch);
 }
 
@@ -458,8 +464,7 @@ int take_steps(const as_paged_attention_params& p, const Numbers& n, const Launc
   }
   const Others others{reinterpret_cast<std::int32_t*>(launch.workspace + parts_bytes(p, n))};
   if (const int code = prefill(p, n, tokens, parts, others, launch); code != 0) return code;
-  // Of a tile at the border of two requests, mostly.
-  const I64 blocks = std::min(p.q.shape[0], tokens * p.table.shape[0]);
+  const I64 blocks = blocks_of_others(p, tokens);
   return decode(p, n, parts, others, blocks, launch);
 }
 
