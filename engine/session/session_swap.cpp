@@ -8,6 +8,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/session.h"
 #include "engine/session/step/context_parallel.h"
+#include "engine/session/verify/row_checks.h"
 #include "engine/trace/judged_taps.h"
 #include "kernels/params/offload_params.h"
 #include "kernels/params/tensor_view.h"
@@ -36,15 +37,10 @@ void hold_rows(const SwapMove& move, const KeptBlock& kept, const Session& sessi
       if (row < 0 || shadow.origin(spec, row) != row || shadow.written(spec, row) != step) continue;
       ++left.rows;
       if (shadow.matches(spec, page, r, row) || left.changed++ > 0) continue;
-      const int ratio = row_ratio(spec);
-      const auto request = static_cast<std::int32_t>(move.request);
-      left.note = fmt::format(
-          "slot {} (block {}, row {}) of the {} cache no longer holds what was written for {} {} "
-          "of "
-          "request {} in step {}",
-          std::int64_t{move.block} * spec.rows_per_block + r, move.block, r, spec.name,
-          ratio == 1 ? "position" : "entry", row - session.verifier().space().base(request, ratio),
-          request, step);
+      left.note =
+          fmt::format("{} no longer holds what was written for {} in step {}",
+                      slot_of_cache(spec, std::int64_t{move.block} * spec.rows_per_block + r),
+                      content_of(spec, session.verifier().space(), row), step);
     }
   }
 }

@@ -2,22 +2,25 @@
 // reads of every list what is a rank's own, and what ranks do wrong is named.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-
 #include "engine/config/scenario.h"
 #include "engine/family/context_check.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/mutants/rank_mutants.h"
-#include "engine/session/persist/session_file.h"
-#include "engine/session/step/context_parallel.h"
-#include "kernels/cpu/codec.h"
 #include "tests/blame/tiny_session.h"
+#include "tests/parallel/rank_sessions.h"
 
 namespace attnscope {
 namespace context_lists_test {
+
+using rank_sessions::blamed_of;
+using rank_sessions::expect_kept;
+using rank_sessions::expect_same_after_going_back;
+using rank_sessions::expect_same_attention;
+using rank_sessions::expect_sent;
+using rank_sessions::have_references;
+using rank_sessions::make;
+using rank_sessions::run_right;
 
 // A window, a C4A and a C128A layer; a chunk beside a chunk, then decodes.
 Scenario shared(const ContextSplit& split, const char* profile = "vllm") {
@@ -25,35 +28,6 @@ Scenario shared(const ContextSplit& split, const char* profile = "vllm") {
   scenario.context = split;
   scenario.model = shared_config(scenario.model, split);
   return scenario;
-}
-
-std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kSim,
-                              const std::vector<std::string>& lanes = {"cpu"}) {
-  SessionOptions options;
-  options.references = references;
-  options.lanes = lanes;
-  options.threads = 2;
-  options.rewind_every = 2;
-  auto session = Session::create(scenario, all_lanes(), options);
-  EXPECT_TRUE(session) << session.error().text();
-  return session ? std::move(*session) : nullptr;
-}
-
-bool have_references() { return all_lanes().find("ref.sim") != nullptr; }
-
-// Runs to the end; returns the elements of attention that were compared.
-std::int64_t run_right(Session& session) {
-  std::int64_t attended = 0;
-  while (!session.finished()) {
-    const auto ok = session.step();
-    EXPECT_TRUE(ok) << ok.error().text();
-    if (!ok) return 0;
-    for (const TapResult& r : session.history().back().results) {
-      EXPECT_NE(r.verdict, Verdict::kWrong) << r.tap << ": " << r.note;
-      if (ContextParallel::attends(r.op)) attended += r.elements;
-    }
-  }
-  return attended;
 }
 
 TEST(ContextLists, EveryTapIsRightOnAnyNumberOfRanks) {
@@ -111,31 +85,7 @@ TEST(ContextLists, AttentionGivesWhatOneRankGives) {
     };
     auto one = of_layer({1, 1});
     auto ranks = of_layer({4, 1});
-    bool compared = false;
-    while (one->cursor().layer <= 0 && !one->cursor().after_layers) {
-      ASSERT_TRUE(one->op());
-      ASSERT_TRUE(ranks->op());
-      if (!one->ran_any() || one->last_params().op() != AS_OP_SPARSE_ATTENTION) continue;
-      compared = true;
-      const auto& x = one->last_params().get<as_sparse_attention_params>();
-      const auto& y = ranks->last_params().get<as_sparse_attention_params>();
-      double worst = 0, largest = 0, beside = 0;
-      for (std::int64_t i = 0; i < as_tensor_numel(&x.lse); ++i) {
-        worst =
-            std::max(worst, std::abs(double{at<float>(x.lse)[i]} - double{at<float>(y.lse)[i]}));
-      }
-      EXPECT_LT(worst, 2e-5) << "LSEs are fp32";
-      for (std::int64_t i = 0; i < as_tensor_numel(&x.o); ++i) {
-        const double v = cpu::bf16_to_float(at<bf16_t>(x.o)[i].bits);
-        const double w = cpu::bf16_to_float(at<bf16_t>(y.o)[i].bits);
-        largest = std::max(largest, std::abs(v));
-        beside = std::max(beside, std::abs(v - w));
-      }
-      // Each part is rounded to bf16, and so is the sum.
-      EXPECT_LT(beside, 0x1p-7 * largest);
-      EXPECT_GT(largest, 0);
-    }
-    EXPECT_TRUE(compared);
+    ASSERT_NO_FATAL_FAILURE(expect_same_attention(*one, *ranks));
   }
 }
 
@@ -147,11 +97,7 @@ TEST(ContextLists, MessagesAndBytesAreThosePlanned) {
     ASSERT_TRUE(session->step());
     const StepRecord& record = session->history().back();
     const ExchangeCounts layer = planned_exchange(4, model.heads, 512, 512, record.tokens);
-    for (int i = 0; i < kRankMessages; ++i) {
-      EXPECT_EQ(record.exchanged[to_size(i)].messages,
-                layer[to_size(i)].messages * model.num_layers());
-      EXPECT_EQ(record.exchanged[to_size(i)].bytes, layer[to_size(i)].bytes * model.num_layers());
-    }
+    expect_sent(record, layer, model.num_layers());
   }
 }
 
@@ -169,70 +115,19 @@ TEST(ContextLists, ShareTheRowsOfATensorParallelRank) {
 
 // Rows come back from the whole cache; the bytes of a step are the same as when it first ran.
 TEST(ContextLists, GoingBackBringsTheRowsOfRanks) {
-  auto session = make(shared({4, 1}));
-  std::vector<std::uint64_t> digests;
-  while (!session->finished()) {
-    ASSERT_TRUE(session->step());
-    digests.push_back(session->digest());
-  }
-  ASSERT_GE(digests.size(), 3u);
-  for (const std::int64_t to : {1, 0, 2}) {
-    ASSERT_TRUE(session->seek({to, -1, 0, false}));
-    while (!session->finished()) {
-      ASSERT_TRUE(session->step());
-      const auto at = session->history().size() - 1;
-      EXPECT_EQ(session->digest(), digests[at]) << at;
-      const auto blamed = blame(session->history().back().results);
-      ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
-    }
-  }
+  ASSERT_NO_FATAL_FAILURE(expect_same_after_going_back(*make(shared({4, 1}))));
 }
 
 TEST(ContextLists, AKeptSessionGoesOn) {
   if (!have_references()) GTEST_SKIP() << "skipped: no references";
-  const std::string file =
-      (std::filesystem::path(::testing::TempDir()) / fmt::format("lists{}.session", ::getpid()))
-          .string();
-  const Scenario scenario = shared({4, 1});
-  auto session = make(scenario);
-  ASSERT_TRUE(session->step());
-  ASSERT_TRUE(session->step());
-  ASSERT_TRUE(save_session(*session, file, "key"));
-  auto again = make(scenario);
-  const auto loaded = load_session(*again, file, "key");
-  std::filesystem::remove(file);
-  ASSERT_TRUE(loaded) << loaded.error().text();
-  while (!again->finished()) {
-    ASSERT_TRUE(session->step());
-    ASSERT_TRUE(again->step());
-    EXPECT_EQ(again->digest(), session->digest());
-    const auto blamed = blame(again->history().back().results);
-    ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
-  }
-}
-
-// The only one that the first steps with the bug in blame.
-Blame blamed_of(const Scenario& scenario, const std::string& lane, int steps) {
-  auto session = make(scenario, References::kSim, {"cpu", lane});
-  std::vector<TapResult> results;
-  for (int i = 0; session != nullptr && i < steps; ++i) {
-    EXPECT_TRUE(session->step());
-    const auto& of_step = session->history().back().results;
-    results.insert(results.end(), of_step.begin(), of_step.end());
-  }
-  const std::vector<Blame> blamed = blame(results);
-  std::string all;
-  for (const Blame& b : blamed) all += "\n    " + b.sentence();
-  EXPECT_EQ(blamed.size(), 1u) << all;
-  EXPECT_TRUE(blamed.empty() || !blamed[0].cache) << all;
-  return blamed.empty() ? Blame{} : blamed[0];
+  ASSERT_NO_FATAL_FAILURE(expect_kept(shared({4, 1}), "lists"));
 }
 
 TEST(ContextLists, PlantedBugsAreNamed) {
   if (!have_references()) GTEST_SKIP() << "skipped: no references";
   for (const RankMutant& mutant : rank_mutants()) {
     SCOPED_TRACE(mutant.name);
-    const Blame first = blamed_of(shared({2, 1}), fmt::format("schedule={}", mutant.name), 2);
+    const Blame first = blamed_of(shared({2, 1}), mutant.name);
     const bool inserts = mutant.shows == AS_OP_ROPE_KV_INSERT;
     EXPECT_EQ(first.op, inserts ? AS_OP_Q_ROPE_KV_INSERT : AS_OP_SPARSE_ATTENTION)
         << first.sentence();

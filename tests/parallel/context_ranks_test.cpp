@@ -2,47 +2,32 @@
 // messages are those that were planned, and what a rank does wrong is named.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "engine/config/scenario.h"
 #include "engine/family/context_check.h"
 #include "engine/family/models.h"
 #include "engine/model/numbers.h"
 #include "engine/mutants/rank_mutants.h"
-#include "engine/session/persist/session_file.h"
-#include "engine/session/step/context_parallel.h"
-#include "kernels/cpu/codec.h"
 #include "tests/blame/dense_session.h"
 #include "tests/blame/planted_around.h"
+#include "tests/parallel/rank_sessions.h"
 #include "tests/unit/app/host_device.h"
 
 namespace attnscope {
 namespace context_ranks_test {
 
+using rank_sessions::blamed_of;
+using rank_sessions::expect_kept;
+using rank_sessions::expect_same_after_going_back;
+using rank_sessions::expect_same_attention;
+using rank_sessions::expect_sent;
+using rank_sessions::have_references;
+using rank_sessions::make;
+using rank_sessions::run_right;
+
 Scenario shared(const std::string& model, const ContextSplit& split) {
   Scenario scenario = dense_scenario(*preset(model));
   scenario.context = split;
   return scenario;
-}
-
-std::unique_ptr<Session> make(const Scenario& scenario, References references = References::kSim,
-                              const std::vector<std::string>& lanes = {"cpu"}) {
-  SessionOptions options;
-  options.references = references;
-  options.lanes = lanes;
-  options.threads = 2;
-  options.rewind_every = 2;
-  auto session = Session::create(scenario, all_lanes(), options);
-  EXPECT_TRUE(session) << session.error().text();
-  return session ? std::move(*session) : nullptr;
-}
-
-bool have_references() { return all_lanes().find("ref.sim") != nullptr; }
-
-const as_tensor& output_of(const OpParams& params, std::string_view tap) {
-  const as_tap_info* at = params.info().taps;
-  while (tap != at->name) ++at;
-  return params.tensor(at->offset);
 }
 
 // Models that ranks can share: with windows, chunks, sinks, layers that read those of others, one
@@ -71,17 +56,7 @@ TEST(ContextRanks, EveryTapIsRightOnAnyNumberOfRanks) {
       SCOPED_TRACE(fmt::format("{}, {} ranks by {}", name, split.ranks, split.interleave));
       auto session = make(shared(name, split));
       ASSERT_NE(session, nullptr);
-      std::int64_t attended = 0;
-      while (!session->finished()) {
-        const auto ok = session->step();
-        ASSERT_TRUE(ok) << ok.error().text();
-        const auto& results = session->history().back().results;
-        for (const TapResult& r : results) {
-          ASSERT_NE(r.verdict, Verdict::kWrong) << r.tap << ": " << r.note;
-          if (ContextParallel::attends(r.op)) attended += r.elements;
-        }
-      }
-      EXPECT_GT(attended, 0);
+      EXPECT_GT(run_right(*session), 0);
     }
   }
 }
@@ -92,32 +67,7 @@ TEST(ContextRanks, AttentionGivesWhatOneRankGives) {
     SCOPED_TRACE(name);
     auto one = make(shared(name, {1, 1}), References::kNone);
     auto ranks = make(shared(name, {4, 1}), References::kNone);
-    bool compared = false;
-    while (one->cursor().layer <= 0 && !one->cursor().after_layers) {
-      ASSERT_TRUE(one->op());
-      ASSERT_TRUE(ranks->op());
-      if (!one->ran_any() || !ContextParallel::attends(one->last_params().op())) continue;
-      compared = true;
-      const as_tensor& a = output_of(one->last_params(), "lse");
-      const as_tensor& b = output_of(ranks->last_params(), "lse");
-      double worst = 0, largest = 0, beside = 0;
-      for (std::int64_t i = 0; i < as_tensor_numel(&a); ++i) {
-        worst = std::max(worst, std::abs(double{at<float>(a)[i]} - double{at<float>(b)[i]}));
-      }
-      EXPECT_LT(worst, 2e-5) << "LSEs are fp32";
-      const as_tensor& x = output_of(one->last_params(), "o");
-      const as_tensor& y = output_of(ranks->last_params(), "o");
-      for (std::int64_t i = 0; i < as_tensor_numel(&x); ++i) {
-        const double v = cpu::bf16_to_float(at<bf16_t>(x)[i].bits);
-        const double w = cpu::bf16_to_float(at<bf16_t>(y)[i].bits);
-        largest = std::max(largest, std::abs(v));
-        beside = std::max(beside, std::abs(v - w));
-      }
-      // Each part is rounded to bf16, and so is the sum.
-      EXPECT_LT(beside, 0x1p-7 * largest);
-      EXPECT_GT(largest, 0);
-    }
-    EXPECT_TRUE(compared);
+    ASSERT_NO_FATAL_FAILURE(expect_same_attention(*one, *ranks));
   }
 }
 
@@ -131,33 +81,12 @@ TEST(ContextRanks, MessagesAndBytesAreThosePlanned) {
     const AttendedDims dims = attended_dims(model);
     const ExchangeCounts layer =
         planned_exchange(4, model.heads, dims.query, dims.value, record.tokens);
-    for (int i = 0; i < kRankMessages; ++i) {
-      EXPECT_EQ(record.exchanged[to_size(i)].messages,
-                layer[to_size(i)].messages * model.num_layers());
-      EXPECT_EQ(record.exchanged[to_size(i)].bytes, layer[to_size(i)].bytes * model.num_layers());
-    }
+    expect_sent(record, layer, model.num_layers());
   }
   auto alone = make(shared("tiny-llama", {1, 1}), References::kNone);
   ASSERT_TRUE(alone->step());
   EXPECT_EQ(alone->history().back().exchanged, ExchangeCounts{});
   EXPECT_EQ(alone->context(), nullptr);
-}
-
-// The only one that two steps with the bug in blame.
-Blame blamed_of(const Scenario& scenario, const RankMutant& mutant) {
-  auto session = make(scenario, References::kSim, {"cpu", fmt::format("schedule={}", mutant.name)});
-  std::vector<TapResult> results;
-  for (int i = 0; session != nullptr && i < 2; ++i) {
-    EXPECT_TRUE(session->step());
-    const auto& of_step = session->history().back().results;
-    results.insert(results.end(), of_step.begin(), of_step.end());
-  }
-  const std::vector<Blame> blamed = blame(results);
-  std::string all;
-  for (const Blame& b : blamed) all += "\n    " + b.sentence();
-  EXPECT_EQ(blamed.size(), 1u) << all;
-  EXPECT_TRUE(blamed.empty() || !blamed[0].cache) << all;
-  return blamed.empty() ? Blame{} : blamed[0];
 }
 
 // Heads dealt out by tensor parallelism, the rows of each of its ranks by context: a group of ranks
@@ -182,12 +111,7 @@ TEST(ContextRanks, ShareTheRowsOfATensorParallelRank) {
         }
         const ExchangeCounts layer = planned_exchange(scenario.context.ranks, model.heads / 2,
                                                       dims.query, dims.value, record.tokens);
-        for (int i = 0; i < kRankMessages; ++i) {
-          EXPECT_EQ(record.exchanged[to_size(i)].messages,
-                    layer[to_size(i)].messages * model.num_layers());
-          EXPECT_EQ(record.exchanged[to_size(i)].bytes,
-                    layer[to_size(i)].bytes * model.num_layers());
-        }
+        expect_sent(record, layer, model.num_layers());
       }
     }
   }
@@ -200,7 +124,7 @@ TEST(ContextRanks, PlantedBugsAreNamedOnATensorParallelRank) {
     SCOPED_TRACE(mutant.name);
     Scenario scenario = shared("tiny-gptoss", {2, 1});
     scenario.parallel = {2, 1};
-    const Blame first = blamed_of(scenario, mutant);
+    const Blame first = blamed_of(scenario, mutant.name);
     EXPECT_EQ(first.op, mutant.shows) << first.sentence();
     EXPECT_TRUE(first.first.tap.starts_with(std::string(mutant.tap) + kRankTap))
         << first.sentence();
@@ -211,48 +135,13 @@ TEST(ContextRanks, PlantedBugsAreNamedOnATensorParallelRank) {
 TEST(ContextRanks, GoingBackBringsTheRowsOfRanks) {
   for (const char* name : {"tiny-llama", "tiny-gemma"}) {
     SCOPED_TRACE(name);
-    auto session = make(shared(name, {4, 1}));
-    std::vector<std::uint64_t> digests;
-    while (!session->finished()) {
-      ASSERT_TRUE(session->step());
-      digests.push_back(session->digest());
-    }
-    const std::size_t steps = digests.size();
-    ASSERT_GE(steps, 3u);
-    for (const std::int64_t to : {1, 0, 2}) {
-      ASSERT_TRUE(session->seek({to, -1, 0, false}));
-      while (!session->finished()) {
-        ASSERT_TRUE(session->step());
-        const auto at = session->history().size() - 1;
-        EXPECT_EQ(session->digest(), digests[at]) << at;
-        const auto blamed = blame(session->history().back().results);
-        ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
-      }
-    }
+    ASSERT_NO_FATAL_FAILURE(expect_same_after_going_back(*make(shared(name, {4, 1}))));
   }
 }
 
 TEST(ContextRanks, AKeptSessionGoesOn) {
   if (!have_references()) GTEST_SKIP() << "skipped: no references";
-  const std::string file =
-      (std::filesystem::path(::testing::TempDir()) / fmt::format("context{}.session", ::getpid()))
-          .string();
-  const Scenario scenario = shared("tiny-gptoss", {2, 2});
-  auto session = make(scenario);
-  ASSERT_TRUE(session->step());
-  ASSERT_TRUE(session->step());
-  ASSERT_TRUE(save_session(*session, file, "key"));
-  auto again = make(scenario);
-  const auto loaded = load_session(*again, file, "key");
-  std::filesystem::remove(file);
-  ASSERT_TRUE(loaded) << loaded.error().text();
-  while (!again->finished()) {
-    ASSERT_TRUE(session->step());
-    ASSERT_TRUE(again->step());
-    EXPECT_EQ(again->digest(), session->digest());
-    const auto blamed = blame(again->history().back().results);
-    ASSERT_TRUE(blamed.empty()) << blamed.front().sentence();
-  }
+  ASSERT_NO_FATAL_FAILURE(expect_kept(shared("tiny-gptoss", {2, 2}), "context"));
 }
 
 // A request that finds the blocks of another one reads that one's rows on every rank.
@@ -279,7 +168,7 @@ TEST(ContextRanks, PlantedBugsAreNamed) {
   for (const RankMutant& mutant : rank_mutants()) {
     if (mutant.shows == AS_OP_SPARSE_ATTENTION) continue;
     SCOPED_TRACE(mutant.name);
-    const Blame first = blamed_of(shared("tiny-gptoss", {2, 1}), mutant);
+    const Blame first = blamed_of(shared("tiny-gptoss", {2, 1}), mutant.name);
     EXPECT_EQ(first.op, mutant.shows) << first.sentence();
     EXPECT_TRUE(first.first.tap.starts_with(std::string(mutant.tap) + kRankTap))
         << first.sentence();
@@ -292,7 +181,7 @@ TEST(ContextRanks, PlantedBugsAreNamedWhereAnIndexerSelects) {
   for (const RankMutant& mutant : rank_mutants()) {
     if (mutant.ranks.part != nullptr) continue;
     SCOPED_TRACE(mutant.name);
-    const Blame first = blamed_of(shared("tiny-v3.2", {4, 1}), mutant);
+    const Blame first = blamed_of(shared("tiny-v3.2", {4, 1}), mutant.name);
     const bool inserts = mutant.shows == AS_OP_ROPE_KV_INSERT;
     EXPECT_EQ(first.op, inserts ? AS_OP_MLA_KV_INSERT : AS_OP_SPARSE_MLA_ATTENTION)
         << first.sentence();

@@ -169,15 +169,20 @@ TEST(ContextReports, AModelWithoutCachesSaysSo) {
   EXPECT_NE(text.find("values between ops"), std::string::npos) << text;
 }
 
+RunOptions beside_sim() {
+  RunOptions options;
+  options.session.threads = 2;
+  options.session.references = References::kSim;
+  return options;
+}
+
 // Chunks beside decodes, a preempted request, common prefixes, windows, sinks.
 TEST(ContextReports, TheScenarioThatShipsHasNothingWrong) {
   if (all_lanes().find("ref.sim") == nullptr) GTEST_SKIP() << "skipped: no references";
   const auto scenario = load_scenario("context_ranks");
   ASSERT_TRUE(scenario) << scenario.error().text();
   EXPECT_EQ(scenario->context, (ContextSplit{4, 2}));
-  RunOptions options;
-  options.session.threads = 2;
-  options.session.references = References::kSim;
+  const RunOptions options = beside_sim();
   const auto result = run_scenario(*scenario, all_lanes(), options, {});
   ASSERT_TRUE(result) << result.error().text();
   EXPECT_EQ(result->summary.verdict(), "ok") << result->summary.blamed.size();
@@ -200,9 +205,7 @@ TEST(ContextReports, TheScenarioOfDeepSeekV4HasNothingWrong) {
   ASSERT_TRUE(scenario) << scenario.error().text();
   EXPECT_EQ(scenario->context, (ContextSplit{2, 1}));
   EXPECT_EQ(scenario->model.context_ranks, 2);
-  RunOptions options;
-  options.session.threads = 2;
-  options.session.references = References::kSim;
+  const RunOptions options = beside_sim();
   const auto result = run_scenario(*scenario, all_lanes(), options, {});
   ASSERT_TRUE(result) << result.error().text();
   EXPECT_EQ(result->summary.verdict(), "ok") << result->summary.blamed.size();

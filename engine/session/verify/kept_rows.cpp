@@ -77,11 +77,8 @@ RowCheck check_rows_kept(const OpParams& params, const as_cache_access& written,
       const std::int64_t slot = slot_of(row);
       known.insert(slot);
       if (check.bad++ > 0) continue;
-      const std::string place =
-          fmt::format("slot {} (block {}, row {}) of the {} cache", slot,
-                      slot / spec.rows_per_block, row % spec.rows_per_block, spec.name);
-      const std::string content =
-          fmt::format("{} {} of request {}", ratio == 1 ? "position" : "entry", row, step.live[r]);
+      const std::string place = slot_of_cache(spec, slot);
+      const std::string content = content_of(spec, space, base + row);
       const std::int64_t last = shadow.written(spec, base + row);
       check.note = when == KeptWhen::kAfter
                        ? fmt::format("overwrites {}, which holds {}, written in step {}", place,

@@ -10,6 +10,7 @@
 #include "engine/cache/cache_layout.h"
 #include "engine/io/content_hash.h"
 #include "engine/model/numbers.h"
+#include "engine/session/verify/row_checks.h"
 #include "kernels/cpu/parallel.h"
 
 namespace attnscope {
@@ -162,19 +163,14 @@ std::string changed_row(const Serving& serving, const CacheLayout& layout, const
     for (const int s : layout.groups[to_size(owners[to_size(id)].group)].specs) {
       const CacheSpec& spec = layout.specs[to_size(s)];
       const as_cache paged = slab.cache(spec);
-      const int ratio = row_ratio(spec);
       for (std::int64_t r = 0; r < spec.rows_per_block; ++r) {
         const std::int64_t slot = std::int64_t{id} * spec.rows_per_block + r;
         const std::int64_t row = shadow.row_of(spec, slot);
         if (row < 0 || !shadow.holds(spec, slot, row) || shadow.matches(spec, paged, slot, row)) {
           continue;
         }
-        const std::int32_t request = space.request_of(row, ratio);
-        return fmt::format(
-            "slot {} (block {}, row {}) of the {} cache of layer {}, {} {} of "
-            "request {}",
-            slot, id, r, spec.name, layers[to_size(spec.layer)], ratio == 1 ? "position" : "entry",
-            row - space.base(request, ratio), request);
+        return fmt::format("{} of layer {}, {}", slot_of_cache(spec, slot),
+                           layers[to_size(spec.layer)], content_of(spec, space, row));
       }
     }
   }

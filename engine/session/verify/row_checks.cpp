@@ -142,6 +142,18 @@ void check_chunks(const OpParams& params, const as_cache_access& access, const G
 
 }  // namespace
 
+std::string slot_of_cache(const CacheSpec& spec, std::int64_t slot) {
+  return fmt::format("slot {} (block {}, row {}) of the {} cache", slot, slot / spec.rows_per_block,
+                     slot % spec.rows_per_block, spec.name);
+}
+
+std::string content_of(const CacheSpec& spec, const AddressSpace& space, std::int64_t row) {
+  const int ratio = row_ratio(spec);
+  const std::int32_t request = space.request_of(row, ratio);
+  return fmt::format("{} {} of request {}", ratio == 1 ? "position" : "entry",
+                     row - space.base(request, ratio), request);
+}
+
 RowCheck check_rows_read(const OpParams& params, std::size_t cache_offset, const CacheSpec& spec,
                          const as_cache& cache, const Shadow& shadow, const AddressSpace& space,
                          const StepMetadata& step) {

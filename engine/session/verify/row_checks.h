@@ -19,6 +19,11 @@ struct RowCheck {
   std::string note;       // the first bad one: slot, owner, last writer
 };
 
+// "slot 70 (block 1, row 6) of the swa cache".
+std::string slot_of_cache(const CacheSpec& spec, std::int64_t slot);
+// What a logical row of the session is: "position 6 of request 1", or an entry.
+std::string content_of(const CacheSpec& spec, const AddressSpace& space, std::int64_t row);
+
 // Rows of a paged cache, which must outlive this, against what the shadow has of them, where many
 // are compared.
 class ShadowRows {
