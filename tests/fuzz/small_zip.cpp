@@ -12,7 +12,7 @@ void put(std::string& out, std::uint64_t value, int width) {
 // Flags, method, time, date, checksum (which nobody asks for) and sizes of a member.
 void put_member(std::string& out, const std::string& name, const std::string& bytes) {
   put(out, 20, 2);
-  put(out, 0, 14 - 2);
+  out.append(14 - 2, '\0');
   put(out, bytes.size(), 4);
   put(out, bytes.size(), 4);
   put(out, name.size(), 2);
@@ -31,7 +31,7 @@ std::string zip_of(const std::vector<std::pair<std::string, std::string>>& membe
     put(directory, 0x02014b50, 4);
     put(directory, 20, 2);
     put_member(directory, name, bytes);
-    put(directory, 0, 2 + 2 + 2 + 4);
+    directory.append(2 + 2 + 2 + 4, '\0');
     put(directory, at, 4);
     directory += name;
   }

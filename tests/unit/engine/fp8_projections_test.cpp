@@ -109,8 +109,9 @@ TEST(Fp8Projections, CountTheirScales) {
     ModelConfig c = tiny();
     c.o_lora = low;
     const std::int64_t scales = c.o_groups * ((low + 127) / 128) * 16 * std::int64_t{sizeof(float)};
-    const Weight& wo_a = synthetic_weights(c, 1, nullptr).layers[0]["wo_a"];
-    EXPECT_EQ(wo_a.bytes(), std::int64_t{c.o_groups} * low * 2048 + scales) << low;
+    const Weights weights = synthetic_weights(c, 1, nullptr);
+    EXPECT_EQ(weights.layers[0]["wo_a"].bytes(), std::int64_t{c.o_groups} * low * 2048 + scales)
+        << low;
     ModelConfig wide = c;
     wide.switches = *profile_switches("vllm,projections=fp8_but_wo_a");
     EXPECT_EQ(weight_bytes(wide) - weight_bytes(c),
