@@ -77,6 +77,10 @@ std::int64_t Cache::skipped(const Group& group, std::int64_t computed) const {
   return 0;
 }
 
+std::int64_t Cache::entries(const Group& group, std::int64_t tokens) {
+  return ceil_div(rows(group, tokens), group.block);
+}
+
 // Most blocks that a request holds while its prompt is computed chunk by chunk.
 std::optional<std::int64_t> Cache::cap(const Group& group) const {
   const std::int64_t chunk = rules_.budget * (rules_.cap_of_in_flight ? rules_.steps_in_flight : 1);
@@ -253,7 +257,7 @@ std::int64_t Cache::need(const Request& r, std::int64_t tokens, std::int64_t tot
   for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
     const Group& group = rules_.groups[g];
     const std::int64_t held = known == tables_.end() ? 0 : count(known->second[g].blocks);
-    std::int64_t wanted = ceil_div(rows(group, tokens), group.block);
+    std::int64_t wanted = entries(group, tokens);
     if (const auto most = cap(group); capped && most) wanted = std::min(wanted, *most);
     if (known != tables_.end() && known->second[g].cached) {
       sum += std::max<std::int64_t>(wanted - held, 0);
@@ -313,7 +317,7 @@ bool Cache::allocate(const Request& r, std::int64_t tokens, const Hit* hit, std:
     }
   }
   for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
-    const std::int64_t wanted = ceil_div(rows(rules_.groups[g], upto), rules_.groups[g].block);
+    const std::int64_t wanted = entries(rules_.groups[g], upto);
     take_new(r.id, wanted - count(tables[g].blocks), tables[g].blocks);
   }
   if (rules_.caching) commit(r, std::min(total + tokens, r.known()));

@@ -49,6 +49,8 @@ class Cache {
 
   // Leading tokens that the token behind `computed` ones does not see.
   std::int64_t skipped(const Group& group, std::int64_t computed) const;
+  // Entries of a table that the first so many tokens of a request fill, from its head on.
+  static std::int64_t entries(const Group& group, std::int64_t tokens);
   // Table of one request in one group; empty for who has none.
   const Blocks& table(std::int64_t request, std::size_t group) const;
   // By group: entries that are the same at the head of all tables; none where there is a window.

@@ -124,10 +124,10 @@ bool Scheduler::send_away(Request& lost) {
   if (lost.computed == 0) return false;
   std::vector<Moved> moves;
   for (std::size_t g = 0; g < rules_.groups.size(); ++g) {
-    const std::int64_t block = rules_.groups[g].block;
+    const Group& group = rules_.groups[g];
     const Blocks& table = cache_.table(lost.id, g);
-    for (std::int64_t entry = cache_.skipped(rules_.groups[g], lost.computed) / block;
-         entry * block < lost.computed; ++entry) {
+    for (std::int64_t entry = cache_.skipped(group, lost.computed) / group.block;
+         entry < Cache::entries(group, lost.computed); ++entry) {
       moves.push_back({lost.id, g, entry, table[static_cast<std::size_t>(entry)], -1});
     }
   }

@@ -164,6 +164,25 @@ TEST(SwapPreemption, TakesWhatIsInSightAndBringsItBack) {
   EXPECT_EQ(loop.s.counters().recomputed_tokens, 0);
 }
 
+// A group of first tokens holds no more blocks than those fill, however long a request has become.
+TEST(SwapPreemption, FirstTokensTakeTheirOwnBlocksWithThem) {
+  SchedulerOptions o = options(8);
+  o.kv.groups.push_back({GroupKind::kFirst, 16, 32, false});
+  o.kv.num_blocks = 15;
+  Loop loop(o);
+  loop.add(request(0, 30));
+  loop.add(request(1, 30));
+  const StepPlan out = until_preempted(loop);
+  ASSERT_EQ(out.preempted, (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(loop.s.find(1)->swapped_tokens, 48);
+  const SwappedTable& first = loop.s.find(1)->swapped[2];
+  EXPECT_EQ(first.nulls, 0);
+  EXPECT_EQ(first.blocks, (std::vector<std::int32_t>{4, 5}));
+  StepPlan in;
+  for (int i = 0; i < 60 && in.swapped_in.empty(); ++i) in = loop.step();
+  EXPECT_EQ(in.swapped_in.size(), 6u);
+}
+
 TEST(SwapPreemption, IsRefusedWhereTheHostHasNoRoom) {
   Loop loop(options(3));  // one block less than it takes
   loop.add(request(0, 30));
