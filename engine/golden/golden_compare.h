@@ -7,8 +7,9 @@
 // compare.h does, by the scores of the run. A request that took another token after a near tie is
 // left out of later steps.
 //
-// On another lane than the accepted values roundings grow from op to op. There a value beyond its
-// bound follows from its inputs where the run was judged and every op of it is right on its own.
+// On another lane than the accepted values, or at another SIMD level, roundings grow from op to op.
+// There a value beyond its bound follows from its inputs where the run was judged and every op of
+// it is right on its own.
 #pragma once
 
 #include <array>
@@ -35,6 +36,10 @@ struct GoldenComparison {
 // AS_BAD_INPUT for a tap whose class the tolerance file does not have.
 Result<GoldenComparison> compare_golden(const GoldenSpec& spec, const GoldenValues& accepted,
                                         const GoldenValues& received, const Tolerances& tolerances);
+
+// Whether right values may be beyond their bounds: sums had another order, on another lane or at
+// another SIMD level. Values that do not say their level had the same.
+bool rounds_otherwise(const GoldenValues& accepted, const GoldenValues& received);
 
 // Program, lanes and machine of both sides where they differ; the commit always does.
 struct GoldenChange {

@@ -156,17 +156,18 @@ void decide(const GoldenSpec& spec, const Tolerances& tolerances, bool accepted,
   }
 }
 
-// Another lane rounds otherwise, and what is beyond a bound may be right: its ops are held against
-// ref.sim, each on its own inputs.
+// Another lane or SIMD level rounds otherwise, and what is beyond a bound may be right: its ops are
+// held against ref.sim, each on its own inputs.
 Result<void> judge_by_itself(const GoldenSpec& spec, const LaneRegistry& registry,
                              const GoldenRunOptions& options,
                              const std::function<Result<void>()>& decide_again,
                              GoldenOutcome& out) {
-  // What holds is held against ref.sim too where that costs no more than an op.
-  const bool looked_at =
-      out.state == GoldenState::kFailed ||
-      (out.state == GoldenState::kPassed && (spec.op || !spec.saved_case.empty()));
-  if (!looked_at || out.accepted.lanes == out.received.lanes ||
+  // What holds on another lane is held against ref.sim too where that costs no more than an op.
+  const bool other_lane = out.accepted.lanes != out.received.lanes;
+  const bool one_op = spec.op || !spec.saved_case.empty();
+  const bool looked_at = out.state == GoldenState::kFailed ||
+                         (out.state == GoldenState::kPassed && other_lane && one_op);
+  if (!looked_at || !rounds_otherwise(out.accepted, out.received) ||
       registry.find("ref.sim") == nullptr) {
     return {};
   }

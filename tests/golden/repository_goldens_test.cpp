@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "app/reports/golden_review.h"
 #include "app/wiring/wiring.h"
 #include "engine/golden/golden_run.h"
 #include "engine/golden/op_inputs.h"
@@ -25,6 +26,7 @@ GoldenFolder folder() {
 GoldenRunOptions ci() {
   GoldenRunOptions options;
   options.ci = true;
+  options.origin = golden_origin(kFolder);
   return options;
 }
 

@@ -1,5 +1,6 @@
-// A golden on another lane than the one that it was recorded on: roundings grow from op to op
-// there, and what counts is whether each op is right on its own inputs.
+// A golden on another lane than the one that it was recorded on, or at another SIMD level:
+// roundings grow from op to op there, and what counts is whether each op is right on its own
+// inputs.
 #include <bit>
 
 #include "app/wiring/wiring.h"
@@ -56,12 +57,14 @@ class GoldenLane : public CliTest {
     wrong.ops[AS_OP_Q_B_PROJ] = far_off;
     lanes_.add(wrong);
   }
-  GoldenOutcome run_on(const std::string& name, const std::vector<std::string>& lane) {
+  GoldenOutcome run_on(const std::string& name, const std::vector<std::string>& lane,
+                       const std::string& simd = "") {
     auto folder = GoldenFolder::open(folder_.string());
     EXPECT_TRUE(folder);
     GoldenRunOptions options;
     options.lanes = lane;
     options.threads = 2;
+    if (!simd.empty()) options.origin.machine = {{"SIMD", simd}};
     return run_golden(*folder, name, lanes_, options);
   }
   void accept(const std::string& name) {
@@ -98,6 +101,38 @@ TEST_F(GoldenLane, ARightLanePassesAndAWrongOpBeforeTheKeptValuesDoesNot) {
   text.replace(at, text.find(',', at) - at, "123.5");
   write("deep.accepted.json", text);
   EXPECT_EQ(run_on("deep", {"cpu"}).state, GoldenState::kFailed);
+}
+
+// Values that are beyond their bounds are those of right ops at a level that sums in another order,
+// and faults where the level is the same, or nobody knows.
+TEST_F(GoldenLane, AtAnotherSimdLevelRightOpsPassAndAWrongOneDoesNot) {
+  write("deep.golden.json", R"({"format": "attnscope-golden", "version": 1, "about": "far down",
+    "scenario": "early", "steps": 3, "samples": 20, "taps": [{"op": "wo_b", "layers": [3]}]})");
+  EXPECT_EQ(run_on("deep", {}, "some").state, GoldenState::kNew);
+  auto folder = GoldenFolder::open(folder_.string());
+  ASSERT_TRUE(folder);
+  GoldenOrigin origin;
+  origin.reason = "first";
+  origin.machine = {{"SIMD", "some"}};
+  ASSERT_TRUE(folder->accept("deep", origin));
+  std::string text = read(path("deep.accepted.json"));
+  const std::size_t at = text.rfind("\"values\":[") + 10;
+  text.replace(at, text.find(',', at) - at, "123.5");
+  write("deep.accepted.json", text);
+  EXPECT_EQ(run_on("deep", {"cpu"}).state, GoldenState::kFailed);
+  EXPECT_EQ(run_on("deep", {"cpu"}, "some").state, GoldenState::kFailed);
+  const GoldenOutcome other = run_on("deep", {"cpu"}, "another");
+  EXPECT_EQ(other.state, GoldenState::kPassed) << other.sentence;
+  EXPECT_EQ(other.comparison.count(GoldenVerdict::kFollows), 1);
+  Lane wrong = *lanes_.find("cpu");
+  wrong.ops[AS_OP_Q_B_PROJ] = far_off;
+  LaneRegistry others;
+  for (const Lane& lane : lanes_.all())
+    others.add(std::string_view(lane.name) == wrong.name ? wrong : lane);
+  lanes_ = others;
+  const GoldenOutcome fault = run_on("deep", {"cpu"}, "another");
+  EXPECT_EQ(fault.state, GoldenState::kFailed) << fault.sentence;
+  EXPECT_NE(fault.sentence.find("q_b_proj"), std::string::npos) << fault.sentence;
 }
 
 // Accepted values say little where their bounds are wide, or where they are compared wrongly.
