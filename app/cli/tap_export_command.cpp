@@ -47,9 +47,6 @@ Result<as_status> tap_export(const TapExportCommand& c) {
   if (!totals) return totals.error();
   say("{}: {} tensors of {} steps, lane {}, {}\n", c.output, totals->tensors, totals->steps,
       options.lane, format_bytes(static_cast<double>(totals->bytes)));
-  for (const std::string& name : totals->absent) {
-    say(stderr, "attnscope: --taps {}: nothing of it was there in these steps\n", name);
-  }
   if (!totals->complete) {
     say("INCOMPLETE: {} ended the run; the file holds what was done before it\n", interrupt_name());
   }

@@ -7,11 +7,13 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
 #include "app/reports/tap_choice.h"
 #include "engine/checkpoint/hidden_states.h"
 #include "engine/family/tensor_parallel.h"
+#include "engine/io/nearest.h"
 #include "engine/io/printable.h"
 #include "engine/model/numbers.h"
 #include "engine/tensorfile/tensor_writer.h"
@@ -106,6 +108,7 @@ class Collector : public SessionObserver {
     const OpParams seen = with_recorded_inputs(session, *params, running);
     for (std::uint32_t i = 0; i < info.num_taps; ++i) {
       const as_tap_info& tap = info.taps[i];
+      if (has_rows(seen, tap)) there_.insert(fmt::format("{}.{}", info.name, tap.name));
       if (choice_.wants(session.last_params().op(), tap)) take(session, seen, tap, layer);
     }
   }
@@ -113,6 +116,8 @@ class Collector : public SessionObserver {
   void went_back(const Session&) override {}
 
   std::map<std::string, Series>& series() { return series_; }
+  // "OP.TAP" of all that could have been written, wanted or not.
+  const std::set<std::string>& there() const { return there_; }
 
  private:
   struct Row {
@@ -166,20 +171,23 @@ class Collector : public SessionObserver {
     return s;
   }
 
+  static bool has_rows(const OpParams& params, const as_tap_info& tap) {
+    if (tap.kind == AS_TAP_CACHE) {
+      // Rows that are moved are no token's, those that are read are no output.
+      return tap.direction == AS_TAP_OUT && params.has_cache(tap) &&
+             has_axis(std::string_view(tap.axes).substr(0, 1), "T");
+    }
+    const as_tensor& t = params.tensor(tap.offset);
+    return present(t) && as_tensor_numel(&t) != 0;
+  }
+
   void take(const Session& session, const OpParams& params, const as_tap_info& tap, int layer) {
     const as_op_info& info = params.info();
     const std::string plain =
         (layer < 0 ? "" : fmt::format("layers.{}.", layer)) + info.name + "." + tap.name;
-    if (tap.kind == AS_TAP_CACHE && !params.has_cache(tap)) return;
-    if (tap.kind == AS_TAP_CACHE) {
-      // Rows that are moved are no token's.
-      if (has_axis(std::string_view(tap.axes).substr(0, 1), "T")) {
-        take_cache(session, params, tap, layer, plain);
-      }
-      return;
-    }
+    if (!has_rows(params, tap)) return;
+    if (tap.kind == AS_TAP_CACHE) return take_cache(session, params, tap, layer, plain);
     const as_tensor& t = params.tensor(tap.offset);
-    if (!present(t) || as_tensor_numel(&t) == 0) return;
     const bool by_row = has_axis(std::string_view(tap.axes).substr(0, 1), "TN");
     if (!by_row) {
       const bool constant = !has_axis(tap.axes, "TRGSFCN");
@@ -253,6 +261,7 @@ class Collector : public SessionObserver {
   Source source_;
   const std::vector<int>& layers_;
   std::map<std::string, Series> series_;
+  std::set<std::string> there_;
 };
 
 nlohmann::json describe(const Series& s, const std::string& lane) {
@@ -266,6 +275,18 @@ nlohmann::json describe(const Series& s, const std::string& lane) {
           {"lane", lane},
           {"strides", strides},
           {"storage_offset", 0}};
+}
+
+// Of names of which nothing was there. there: "OP.TAP" of all that was.
+Error absent_taps(const std::vector<std::string>& absent, const std::set<std::string>& there) {
+  const std::vector<std::string> names(there.begin(), there.end());
+  const auto near = nearest_names(absent.front(), names);
+  std::set<std::string> ops;
+  for (const std::string& name : names) ops.insert(name.substr(0, name.find('.')));
+  return bad_input(
+      fmt::format("--taps {}: nothing of it was there in these steps", fmt::join(absent, ", ")),
+      near.empty() ? fmt::format("there are taps of {}", fmt::join(ops, ", "))
+                   : fmt::format("near it there are {}; or run more steps", fmt::join(near, ", ")));
 }
 
 Result<void> check_layers(const std::vector<int>& wanted, const ModelConfig& config) {
@@ -305,6 +326,14 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   if (result->error) return *result->error;
   // From there on another lane computed: the rows would not be what the file says.
   if (result->device_error) return *result->device_error;
+  if (!result->stopped) {
+    const auto absent = choice->absent([&](as_op_id op, const as_tap_info& tap) {
+      return std::ranges::any_of(collector.series(), [&](const auto& entry) {
+        return entry.second.op == op && entry.second.tap == tap.name;
+      });
+    });
+    if (!absent.empty()) return absent_taps(absent, collector.there());
+  }
   TensorWriter writer;
   writer.leave_unaligned();
   nlohmann::json taps = nlohmann::json::object();
@@ -328,11 +357,6 @@ Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry
   totals.steps = static_cast<std::int64_t>(result->steps.size());
   totals.bytes = size->bytes;
   totals.complete = !result->stopped;
-  totals.absent = choice->absent([&](as_op_id op, const as_tap_info& tap) {
-    return std::ranges::any_of(collector.series(), [&](const auto& entry) {
-      return entry.second.op == op && entry.second.tap == tap.name;
-    });
-  });
   return totals;
 }
 

@@ -31,11 +31,11 @@ struct TapExportOptions {
 struct TapExportTotals {
   std::int64_t tensors = 0, steps = 0;
   std::uint64_t bytes = 0;
-  std::vector<std::string> absent;  // names of which nothing was there in these steps
   bool complete =
       true;  // else the file holds what was done so far, and says so: attnscope.complete
 };
 
+// An error where of a tap that was named nothing was there in these steps.
 Result<TapExportTotals> export_taps(const Scenario& scenario, const LaneRegistry& lanes,
                                     const TapExportOptions& options, const std::string& path,
                                     const std::function<void(const RunProgress&)>& progress);

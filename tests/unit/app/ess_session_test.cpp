@@ -150,13 +150,23 @@ TEST(EssSession, ExportsTheTapsOfTokens) {
   EXPECT_TRUE(ends("exchange_rows.slots"));
   EXPECT_TRUE(ends("exchange_rows.pages"));
   EXPECT_FALSE(ends("exchange_rows.pool"));
-  EXPECT_TRUE(made->absent.empty());
-  // Who asks for them is told.
+  std::filesystem::remove(file);
+  // Who asks for them is told, and gets no file without them.
   options.taps = {"all", "attn_norm.y", "exchange_rows.pool"};
   const auto named = export_taps(with(v32(), {0.3}), all_lanes(), options, file, {});
-  ASSERT_TRUE(named) << named.error().text();
-  EXPECT_EQ(named->absent, std::vector<std::string>{"exchange_rows.pool"});
-  std::filesystem::remove(file);
+  ASSERT_FALSE(named);
+  EXPECT_EQ(named.error().code, AS_BAD_INPUT);
+  EXPECT_EQ(named.error().message,
+            "--taps exchange_rows.pool: nothing of it was there in these steps");
+  EXPECT_NE(named.error().hint.find("exchange_rows.slots"), std::string::npos)
+      << named.error().hint;
+  EXPECT_FALSE(std::filesystem::exists(file));
+  // Nor of an op that these layers have not.
+  options.taps = {"compress_insert"};
+  const auto other = export_taps(with(v32(), {0.3}), all_lanes(), options, file, {});
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, AS_BAD_INPUT);
+  EXPECT_NE(other.error().text().find("--taps compress_insert: nothing"), std::string::npos);
 }
 
 TEST(EssSession, GoesBackToTheSamePool) {
