@@ -199,9 +199,10 @@ void RowSweepPanel::fill_table() {
 }
 
 void RowSweepPanel::draw(Ui& ui) {
-  if (run_.poll() && run_.sweep() != nullptr) {
-    view_ = row_sweep_view(*run_.sweep());
-    ++version_;
+  run_.poll();
+  if (version_ != run_.has_made()) {
+    view_ = row_sweep_view(*run_.report());
+    version_ = run_.has_made();
   }
   if (version_ == 0) {
     sentence(

@@ -11,6 +11,8 @@ namespace attnscope {
 struct StudyProgress {
   std::atomic<double> done = 0;  // share
   std::atomic<bool> stopped = false;
+
+  double share() const { return done; }
 };
 
 inline Error stopped_study() { return usage_error("it was stopped", "run it again"); }

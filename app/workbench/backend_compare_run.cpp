@@ -7,11 +7,7 @@
 namespace attnscope {
 
 Result<void> BackendCompareRun::begin(const Workbench& bench, std::string gpu) {
-  poll();
-  if (runs()) {
-    return usage_error("a comparison is running already",
-                       "wait for it, or stop it: backends.compare_stop");
-  }
+  if (auto ok = is_free("comparison", "backends.compare_stop"); !ok) return ok;
   if (bench.snapshot() == nullptr) {
     return usage_error("nothing is open", "open a scenario of dense attention, such as tiny-mha");
   }

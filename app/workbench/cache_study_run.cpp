@@ -7,11 +7,7 @@
 namespace attnscope {
 
 Result<void> CacheStudyRun::begin(const Workbench& bench, std::vector<std::int64_t> lengths) {
-  // Its panel may be closed, and nobody may have asked since it ended.
-  poll();
-  if (runs()) {
-    return usage_error("a study is running already", "wait for it, or stop it: cache_study.stop");
-  }
+  if (auto ok = is_free("study", "cache_study.stop"); !ok) return ok;
   if (bench.snapshot() == nullptr) {
     return usage_error("nothing is open", "open a scenario of dense attention");
   }

@@ -23,18 +23,27 @@
 
 namespace attnscope {
 
-template <class T>
+// Progress: what the work tells how far it is, and asks whether it shall end.
+template <class T, class Progress = StudyProgress>
 class ReportRun {
  public:
-  using Work = std::function<Result<T>(StudyProgress&)>;
+  using Work = std::function<Result<T>(Progress&)>;
 
   ReportRun() = default;
   ~ReportRun() { stop(); }
   ReportRun(ReportRun&&) = delete;
 
+  // Whether another one may begin: an error where one runs. `what` runs, `command` stops it.
+  Result<void> is_free(const char* what, const char* command) {
+    // Its panel may be closed, and nobody may have asked since it ended.
+    poll();
+    if (!runs()) return {};
+    return usage_error(fmt::format("a {} is running already", what),
+                       fmt::format("wait for it, or stop it: {}", command));
+  }
   // Nothing must be running.
   void begin(Work work) {
-    progress_ = std::make_shared<StudyProgress>();
+    progress_ = std::make_shared<Progress>();
     work_ = std::async(std::launch::async,
                        [work = std::move(work), progress = progress_]() -> Result<T> {
                          try {
@@ -67,7 +76,7 @@ class ReportRun {
   std::uint64_t has_made() const { return made_; }  // reports so far; report() is the last one
   std::optional<double> running() const {           // share done
     if (!work_.valid() || !progress_) return std::nullopt;
-    return progress_->done.load();
+    return progress_->share();
   }
   const T* report() const { return report_ ? &*report_ : nullptr; }
   const std::string& error() const { return error_; }  // of the last one that ended
@@ -77,7 +86,7 @@ class ReportRun {
     return run.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
 
-  std::shared_ptr<StudyProgress> progress_;
+  std::shared_ptr<Progress> progress_;
   std::future<Result<T>> work_;
   std::vector<std::future<Result<T>>> stopped_;  // that end by themselves
   std::optional<T> report_;

@@ -5,6 +5,7 @@
 //   auto sweep = sweep_rows(*trace, {}, progress);
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -28,6 +29,10 @@ struct SweepAsk {
 struct SweepProgress {
   std::atomic<std::int64_t> done{0}, all{1};
   std::atomic<bool> stopped{false};
+
+  double share() const {
+    return static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(1, all));
+  }
 };
 
 struct SweepPoint {
