@@ -306,7 +306,7 @@ Result<std::optional<Given>> run_backend(const Scenario& scenario, const LaneReg
   if (auto ok = (*session)->change_ops(&form, 0); !ok) return ok.error();
   while (!(*session)->finished()) {
     if (progress != nullptr && progress->stopped) return stopped_study();
-    if (auto ok = (*session)->step(); !ok) return ok.error();
+    if (auto ok = (*session)->op(); !ok) return ok.error();
   }
   (*session)->forget_change();
   take_results(**session, run);

@@ -95,11 +95,12 @@ double length_of(const Numbers16& x, const Numbers16* less, double* largest) {
 class DenseRun {
  public:
   DenseRun(const ModelConfig& config, const Weights& weights, std::vector<std::int32_t> text,
-           bool keeps_inputs, const as_threads* threads)
+           bool keeps_inputs, const as_threads* threads, const StudyProgress* progress)
       : config_(config),
         weights_(weights),
         text_(std::move(text)),
         threads_(threads),
+        progress_(progress),
         rows_(to_count(text_.size())),
         table_(to_size((rows_ + kPageRows - 1) / kPageRows)),
         keys_(to_size(config.num_layers())),
@@ -163,7 +164,7 @@ class DenseRun {
 
   // Of each layer the `count` rows before `first` that got the most attention from the last tokens
   // before it, in order; of equals the first ones. before: what these came to, of no token: first
-  // ones are chosen.
+  // ones are chosen. Of any rows where it was stopped.
   std::vector<std::vector<std::int64_t>> most_attended(const StudyRun& before, std::int64_t first,
                                                        std::int64_t count) const {
     std::vector<std::vector<std::int64_t>> chosen;
@@ -175,7 +176,7 @@ class DenseRun {
       std::vector<double> mass(to_size(first), 0.0);
       const Numbers16* q = before.queries.empty() ? nullptr : &before.queries[to_size(i)];
       const std::int64_t n = q == nullptr ? 0 : to_count(q->size()) / (heads * dim);
-      for (std::int64_t t = 0; t < n; ++t) {
+      for (std::int64_t t = 0; t < n && !stopped(); ++t) {
         for (std::int64_t h = 0; h < heads; ++h) {
           const float lse = before.lse[to_size(i)][to_size(t * heads + h)];
           const bf16_t* query = q->data() + (t * heads + h) * dim;
@@ -260,6 +261,8 @@ class DenseRun {
   }
 
  private:
+  bool stopped() const { return progress_ != nullptr && progress_->stopped; }
+
   template <class S>
   S& start(as_op_id op, int layer) {
     S& p = params_.init<S>(op);
@@ -267,6 +270,7 @@ class DenseRun {
     return p;
   }
   Result<void> call() {
+    if (stopped()) return stopped_study();
     return call_op(cpu::lane()->ops[params_.op()], params_.data(), host_call(threads_));
   }
 
@@ -489,6 +493,7 @@ class DenseRun {
   const Weights& weights_;
   const std::vector<std::int32_t> text_;
   const as_threads* threads_;
+  const StudyProgress* progress_;
   const std::int64_t rows_;
   std::vector<std::int32_t> table_, requests_;
   std::vector<std::int64_t> positions_, slots_, first_slots_;
@@ -639,7 +644,7 @@ Result<CacheStudy> study_cache_formats(const Scenario& scenario, const CacheStud
   if (!weights) return weights.error();
   auto text = study_text(options.lengths.back());
   if (!text) return text.error();
-  DenseRun run(config, *weights, std::move(*text), options.again_tokens > 0, threads);
+  DenseRun run(config, *weights, std::move(*text), options.again_tokens > 0, threads, progress);
   StudyRows plain_rows = run.empty_rows({});
   const std::vector<StudyFormat> formats = study_formats(config, options);
   const std::int64_t chunks = (options.lengths.back() + kPrefillChunk - 1) / kPrefillChunk;

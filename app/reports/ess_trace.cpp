@@ -201,10 +201,11 @@ Result<SelectionTrace> SelectionReader::finish(const std::string& source) {
   return std::move(s.out_);
 }
 
-Result<SelectionTrace> selections_of(const Capture& capture) {
+Result<SelectionTrace> selections_of(const Capture& capture, const std::atomic<bool>* stop) {
   SelectionReader reader(*capture.info(), capture.path());
   if (auto ok = reader.known(); !ok) return ok.error();
   for (const auto& summary : capture.summaries()) {
+    if (stop != nullptr && *stop) return usage_error("it was stopped");
     auto trace = capture.trace(summary->step);
     if (!trace) return trace.error();
     if (*trace == nullptr) return reader.not_recorded(summary->step);

@@ -12,6 +12,7 @@
 // a row in a block that requests share counts once, and rows leave with the content of their block.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -41,6 +42,8 @@ class SelectionReader {
 
 // AS_BAD_INPUT where the capture holds no selections, not all of them, or none of a token that
 // decodes; the error says what to record.
-Result<SelectionTrace> selections_of(const Capture& capture);
+// stop: set from another thread, the result is an error.
+Result<SelectionTrace> selections_of(const Capture& capture,
+                                     const std::atomic<bool>* stop = nullptr);
 
 }  // namespace attnscope

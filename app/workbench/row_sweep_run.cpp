@@ -55,7 +55,7 @@ Result<void> RowSweepRun::begin(const Workbench& bench) {
     ReportRun::begin([path = capture->path()](SweepProgress& progress) -> Result<RowSweep> {
       const auto opened = Capture::open(path);
       if (!opened) return opened.error();
-      const auto trace = selections_of(**opened);
+      const auto trace = selections_of(**opened, &progress.stopped);
       if (!trace) return trace.error();
       return sweep_rows(*trace, {}, progress);
     });

@@ -112,7 +112,8 @@ Result<void> check_generator(const GeneratorOptions& o) {
 
 }  // namespace
 
-Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
+Result<SelectionTrace> generated_trace(const GeneratorOptions& options,
+                                       const std::atomic<bool>* stop) {
   if (auto ok = check_generator(options); !ok) return ok.error();
   SelectionTrace trace;
   trace.source = fmt::format(
@@ -137,13 +138,16 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options) {
       requests.emplace_back(options, layer, static_cast<std::int32_t>(r));
     }
     const std::int64_t windows = std::min<std::int64_t>(kWarmWindows, options.context);
+    const auto stopped = [&] { return stop != nullptr && *stop; };
     for (std::int64_t at = options.context - windows; at < options.context; ++at) {
+      if (stopped()) return usage_error("it was stopped");
       for (SelectingRequest& request : requests) {
         const auto& rows = request.select(at);
         warm.insert(warm.end(), rows.begin(), rows.end());
       }
     }
     for (std::int64_t s = 0; s < options.steps; ++s) {
+      if (stopped()) return usage_error("it was stopped");
       SelectionStep& step = trace.steps[static_cast<std::size_t>(s)];
       step.step = s;
       step.tokens = options.batch;

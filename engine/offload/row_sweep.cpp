@@ -58,7 +58,7 @@ Result<RowSweep> sweep_rows(const SelectionTrace& trace, const SweepAsk& ask,
 Result<RowSweep> sweep_generated(const GeneratorOptions& options, const SweepAsk& ask,
                                  SweepProgress& progress) {
   progress.all = 1 + std::ssize(ask.ratios) + 2 * std::ssize(ask.contexts);
-  const auto trace = generated_trace(options);
+  const auto trace = generated_trace(options, &progress.stopped);
   if (!trace) return trace.error();
   ++progress.done;
   auto sweep = over_ratios(*trace, ask, progress);
@@ -68,7 +68,7 @@ Result<RowSweep> sweep_generated(const GeneratorOptions& options, const SweepAsk
     GeneratorOptions other = options;
     other.context = context;
     other.topk = std::min(options.topk, context);
-    const auto longer = generated_trace(other);
+    const auto longer = generated_trace(other, &progress.stopped);
     if (!longer) return longer.error();
     ++progress.done;
     auto one = sweep_point(*longer, ask.ratio, ask, progress);

@@ -4,6 +4,7 @@
 //   auto trace = generated_trace({.context = 32768, .topk = 2048, .overlap = 0.85, .seed = 1});
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -74,6 +75,8 @@ struct GeneratorOptions {
   std::int64_t row_bytes = 656, index_bytes = 132;
 };
 // AS_USAGE for numbers out of their range. A row of the step itself is always selected.
-Result<SelectionTrace> generated_trace(const GeneratorOptions& options);
+// stop: set from another thread, the result is an error.
+Result<SelectionTrace> generated_trace(const GeneratorOptions& options,
+                                       const std::atomic<bool>* stop = nullptr);
 
 }  // namespace attnscope

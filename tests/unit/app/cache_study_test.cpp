@@ -152,5 +152,42 @@ TEST(CacheStudy, RefusesWhatItCannotRun) {
   EXPECT_FALSE(study_cache_formats(*scenario, {{1 << 30}, 8}, nullptr));
 }
 
+// Runs loops by itself; at one of them somebody stops the study.
+struct StoppedAt {
+  explicit StoppedAt(int loop) : stop_at(loop) {
+    threads.pool = this;
+    threads.num_threads = 2;
+    threads.parallel_for = [](void* self, std::int64_t count, std::int64_t, as_parallel_body body,
+                              void* ctx) {
+      auto& own = *static_cast<StoppedAt*>(self);
+      if (++own.loops == own.stop_at) own.progress.stopped = true;
+      body(ctx, 0, count);
+    };
+  }
+  int stop_at, loops = 0;
+  StudyProgress progress;
+  as_threads threads{};
+};
+
+// Whatever it is at: no op begins after the one that runs.
+TEST(CacheStudy, EndsWithinTheStepThatRunsWhereItIsStopped) {
+  const auto scenario = load_scenario("tiny-llama");
+  ASSERT_TRUE(scenario);
+  CacheStudyOptions options;
+  options.lengths = {64};
+  options.tokens = 8;
+  options.again_tokens = 16;
+  StoppedAt never(-1);
+  ASSERT_TRUE(study_cache_formats(*scenario, options, &never.threads, &never.progress));
+  ASSERT_GT(never.loops, 200);
+  for (const int share : {0, 1, 2, 5, 9}) {
+    StoppedAt some(1 + share * never.loops / 10);
+    const auto stopped = study_cache_formats(*scenario, options, &some.threads, &some.progress);
+    ASSERT_FALSE(stopped) << share;
+    EXPECT_NE(stopped.error().text().find("it was stopped"), std::string::npos);
+    EXPECT_LE(some.loops, some.stop_at + 3) << share << ": of one op, or of making weights";
+  }
+}
+
 }  // namespace cache_study_test
 }  // namespace attnscope

@@ -121,6 +121,8 @@ TEST(RowSweep, IsStopped) {
   SweepProgress progress;
   progress.stopped = true;
   EXPECT_FALSE(sweep_generated(kOptions, small_ask(), progress));
+  EXPECT_EQ(progress.done, 0) << "not even its selections are made";
+  EXPECT_FALSE(generated_trace(kOptions, &progress.stopped));
 }
 
 }  // namespace row_sweep_test
