@@ -132,7 +132,7 @@ bool no_rotation(const Session&, OpParams& params, ChangedInputs& memory) {
   }
   memory.longs.assign(static_cast<std::size_t>(positions.shape[0]), 0);
   positions = make_tensor(memory.longs.data(), {positions.shape[0]});
-  set_rope_table(rope, memory.floats.data(), rope.table.shape[0]);
+  set_rope_table(rope, memory.floats.data(), rope.table.shape[0], columns);
   return true;
 }
 
@@ -144,9 +144,9 @@ bool yarn_turned(const Session& session, OpParams& params, ChangedInputs& memory
   rope.beta_fast = config.yarn_beta_fast;
   rope.beta_slow = config.yarn_beta_slow;
   const std::int64_t rows = rope.table.shape[0];
-  memory.floats.resize(static_cast<std::size_t>(rows * rope.table.shape[1]));
-  cpu::build_rope_table(rope, rows, memory.floats.data(), session.parts().threads);
-  set_rope_table(rope, memory.floats.data(), rows);
+  memory.floats.resize(static_cast<std::size_t>(rows * config.rope_dim));
+  cpu::build_rope_table(rope, rows, memory.floats.data(), session.parts().threads, config.rope_dim);
+  set_rope_table(rope, memory.floats.data(), rows, config.rope_dim);
   return true;
 }
 
