@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <unordered_map>
 
 #include "engine/checkpoint/hidden_states.h"
@@ -138,8 +139,9 @@ void Verifier::check_given(int layer, const OpParams& params) {
 }
 
 // Between two steps nobody writes to them.
-void Verifier::rest_rows(const Serving& serving) {
-  for (const Request& request : serving.requests()) {
+void Verifier::rest_rows(const Serving& serving, std::span<const std::int32_t> requests) {
+  for (const std::int32_t id : requests) {
+    const Request& request = serving.requests()[static_cast<std::size_t>(id)];
     const bool over = is_over(request.state);
     shadow_.rest_before(request.id, request.computed, over);
     for (History* history : free_histories()) {
@@ -154,12 +156,21 @@ void Verifier::rest_again(const Serving& serving) {
   for (History* history : free_histories()) {
     if (history != nullptr) history->touched();
   }
-  rest_rows(serving);
+  std::vector<std::int32_t> all(serving.requests().size());
+  std::iota(all.begin(), all.end(), 0);
+  rest_rows(serving, all);
 }
 
 void Verifier::begin_tokens(const StepMetadata& step, const Serving& serving) {
   step_ = &step;
-  if (rests_) rest_rows(serving);
+  if (rests_) {
+    rest_rows(serving, step.live);
+    std::erase_if(rest_next_, [&](std::int32_t id) {
+      return !is_over(serving.requests()[static_cast<std::size_t>(id)].state);
+    });
+    rest_rows(serving, rest_next_);
+    rest_next_ = step.live;
+  }
   if (weights_) look_at_embedding();
   if (references_ != References::kNone) {
     for (TapResult& r : check_tokens(step, serving)) given(-1, std::move(r));

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,6 +54,8 @@ class Verifier {
   void rest_old_rows() { rests_ = true; }
   // Between two steps: those that did may have been touched since.
   void rest_again(const Serving& serving);
+  // Whose rows the next step looks at besides those of its own requests.
+  std::span<const std::int32_t> with_rows_to_rest() const { return rest_next_; }
   // At the start of a step; then once its tokens are planned (step must outlive the step).
   void begin_step(std::int64_t step_number);
   void begin_tokens(const StepMetadata& step, const Serving& serving);
@@ -150,7 +153,7 @@ class Verifier {
   struct FreeRun;  // one free-running reference
 
   std::vector<History*> free_histories() const;
-  void rest_rows(const Serving& serving);
+  void rest_rows(const Serving& serving, std::span<const std::int32_t> requests);
   OpContext free_context() const;
 
   TapResult blank(int layer, const OpParams& params, const char* tap, const as_tensor& tensor,
@@ -238,6 +241,7 @@ class Verifier {
   std::vector<TapResult> loaded_, pending_;
   bool in_step_ = false;
   bool rests_ = false;
+  std::vector<std::int32_t> rest_next_;   // live in the last step: some have ended with it
   std::set<const void*> tables_checked_;  // rotary tables, in this step
   std::vector<bool> huge_inputs_;         // by row of the op's first axis; empty = none
   std::vector<TapResult> results_;

@@ -1,7 +1,9 @@
 // A session whose old rows and tensors rest in a file computes and shows what another one does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "engine/io/resting_memory.h"
 #include "kernels/params/tensor_view.h"
@@ -120,6 +122,33 @@ TEST(RestingSession, GoesBackOverRowsThatRest) {
   for (const auto& trace : watched.traces()) {
     if (const auto other = plain.trace(trace->step)) expect_same(*other, *trace);
   }
+}
+
+// Many requests come and go: a step looks at the rows of those that are there, and once at those of
+// the ones that ended before it.
+TEST(RestingSession, LooksAtTheRequestsThatAreThere) {
+  Scenario scenario = small_scenario(20, 2);
+  const ScenarioRequest one = scenario.requests.back();
+  for (int i = 0; i < 40; ++i) {
+    ScenarioRequest& request = scenario.requests.emplace_back(one);
+    request.name = "later " + std::to_string(i);
+    request.arrival_step = 2 * i;
+  }
+  SessionOptions options;
+  options.references = References::kSim;
+  options.threads = 2;
+  options.rest_old_rows = true;
+  auto session = Session::create(scenario, all_lanes(), options);
+  ASSERT_TRUE(session) << session.error().text();
+  std::size_t most = 0;
+  for (int step = 0; !(*session)->finished(); ++step) {
+    ASSERT_LT(step, 1000);
+    ASSERT_TRUE((*session)->step());
+    most = std::max(most, (*session)->verifier().with_rows_to_rest().size());
+  }
+  EXPECT_EQ((*session)->serving().requests().size(), 43u);
+  EXPECT_GE(most, 3u);
+  EXPECT_LE(most, 10u);
 }
 
 }  // namespace resting_session_test
