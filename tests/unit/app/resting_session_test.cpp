@@ -8,9 +8,12 @@
 #include "engine/io/resting_memory.h"
 #include "kernels/params/tensor_view.h"
 #include "tests/unit/app/trace_session.h"
+#include "tests/unit/engine/resting_place.h"
 
 namespace attnscope {
 namespace resting_session_test {
+
+using RestingSession = RestingTest;
 
 // Long enough for rows to leave windows.
 Scenario long_scenario() {
@@ -73,7 +76,7 @@ void expect_same(const Session& a, const Session& b) {
   }
 }
 
-TEST(RestingSession, ComputesAndShowsWhatAnotherOneDoes) {
+TEST_F(RestingSession, ComputesAndShowsWhatAnotherOneDoes) {
   TraceOptions options;
   TraceRecorder plain(options);
   options.rest = true;
@@ -99,7 +102,7 @@ TEST(RestingSession, ComputesAndShowsWhatAnotherOneDoes) {
   EXPECT_GT(in_file, 20);
 }
 
-TEST(RestingSession, NeedsNoReference) {
+TEST_F(RestingSession, NeedsNoReference) {
   for (const References references : {References::kNone, References::kSim}) {
     TraceRecorder recorder;
     const auto session = session_of(true, recorder, references);
@@ -109,7 +112,7 @@ TEST(RestingSession, NeedsNoReference) {
   }
 }
 
-TEST(RestingSession, GoesBackOverRowsThatRest) {
+TEST_F(RestingSession, GoesBackOverRowsThatRest) {
   TraceRecorder plain, watched;
   const auto awake = session_of(false, plain), session = session_of(true, watched);
   run_steps(*awake, 10);
@@ -126,7 +129,7 @@ TEST(RestingSession, GoesBackOverRowsThatRest) {
 
 // Many requests come and go: a step looks at the rows of those that are there, and once at those of
 // the ones that ended before it.
-TEST(RestingSession, LooksAtTheRequestsThatAreThere) {
+TEST_F(RestingSession, LooksAtTheRequestsThatAreThere) {
   Scenario scenario = small_scenario(20, 2);
   const ScenarioRequest one = scenario.requests.back();
   for (int i = 0; i < 40; ++i) {

@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
 
+#include "tests/unit/engine/resting_place.h"
+
 namespace attnscope {
 namespace resting_memory_test {
+
+using RestingBytes = RestingTest;
 
 constexpr std::size_t kMany = std::size_t{32} << 20;
 
@@ -34,23 +37,7 @@ std::int64_t resident() {
   return -1;
 }
 
-// TMPDIR is another one as long as it lives.
-class OtherFolder {
- public:
-  explicit OtherFolder(const char* folder) {
-    if (const char* set = std::getenv("TMPDIR")) before_ = set;
-    ::setenv("TMPDIR", folder, 1);
-  }
-  ~OtherFolder() {
-    before_.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", before_.c_str(), 1);
-  }
-
- private:
-  std::string before_;
-};
-
-TEST(RestingMemory, GivesMemoryBackAndKeepsItsBytes) {
-  const OtherFolder folder("/var/tmp");
+TEST_F(RestingBytes, GivesMemoryBackAndKeepsItsBytes) {
   RestingMemory memory(kMany);
   EXPECT_EQ(memory.data()[kMany - 1], 0);
   fill(memory);
@@ -61,7 +48,7 @@ TEST(RestingMemory, GivesMemoryBackAndKeepsItsBytes) {
   EXPECT_EQ(differing(memory), 0u);
 }
 
-TEST(RestingMemory, WhatIsWrittenAfterwardsStaysAlsoWhenItRestsAgain) {
+TEST_F(RestingBytes, WhatIsWrittenAfterwardsStaysAlsoWhenItRestsAgain) {
   RestingMemory memory(kMany / 8);
   fill(memory);
   ASSERT_TRUE(memory.rest(0, memory.bytes()));
@@ -81,7 +68,7 @@ TEST(RestingMemory, WhatIsWrittenAfterwardsStaysAlsoWhenItRestsAgain) {
   EXPECT_EQ(right(), 0u);
 }
 
-TEST(RestingMemory, ManyShareAFileAndDoNotDisturbEachOther) {
+TEST_F(RestingBytes, ManyShareAFileAndDoNotDisturbEachOther) {
   const auto file = std::make_shared<RestingFile>();
   auto first = std::make_unique<RestingMemory>(300000, file);
   RestingMemory second(500000, file);
@@ -115,6 +102,18 @@ TEST(RestingMemory, WithoutAFileAllStays) {
     EXPECT_FALSE(memory.rest(0, memory.bytes())) << folder;
     EXPECT_EQ(differing(memory), 0u) << folder;
   }
+}
+
+// A system whose /var/tmp is memory has another place, or says that it has none.
+TEST(RestingMemory, TestsFindAFolderWhereTheFirstOnesAreMemory) {
+  const std::string usual = resting_folder();
+  const OtherFolder memory("/dev/shm");
+  EXPECT_FALSE(can_rest_in("/dev/shm"));
+  const std::string found = resting_folder();
+  EXPECT_NE(found, "/dev/shm");
+  EXPECT_EQ(found.empty(), usual.empty());
+  if (found.empty()) GTEST_SKIP() << kNoRestingFolder;
+  EXPECT_TRUE(can_rest_in(found));
 }
 
 }  // namespace resting_memory_test
