@@ -80,6 +80,16 @@ PixelArea area_of(const ImDrawList& list, const ImDrawData& data) {
   return common(clip, in_pixels(around, data));
 }
 
+void clear_part(int width, int height, const PixelArea& part) {
+  const ImVec4 back = ImGui::GetStyleColorVec4(ImGuiCol_WindowBg);
+  glViewport(0, 0, width, height);
+  glEnable(GL_SCISSOR_TEST);
+  glScissor(part.left, height - part.bottom, part.right - part.left, part.bottom - part.top);
+  glClearColor(back.x, back.y, back.z, 1);
+  glClear(GL_COLOR_BUFFER_BIT);
+  glDisable(GL_SCISSOR_TEST);
+}
+
 // A texture that is made or filled in this frame changes a picture without changing its list.
 // Letters come to theirs at places where none were.
 bool is_filled(const ImTextureData* texture) {
@@ -220,23 +230,23 @@ PixelArea DrawnFrame::changed(int width, int height) {
   return common(changed, all);
 }
 
-void draw_imgui(int width, int height, const PixelArea& part) {
-  const ImVec4 back = ImGui::GetStyleColorVec4(ImGuiCol_WindowBg);
-  glViewport(0, 0, width, height);
-  glEnable(GL_SCISSOR_TEST);
-  glScissor(part.left, height - part.bottom, part.right - part.left, part.bottom - part.top);
-  glClearColor(back.x, back.y, back.z, 1);
-  glClear(GL_COLOR_BUFFER_BIT);
-  glDisable(GL_SCISSOR_TEST);
-  ImDrawData& data = *ImGui::GetDrawData();
+void draw_imgui(int width, int height) {
+  clear_part(width, height, {0, 0, width, height});
+  ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
+}
+
+void DrawnFrame::draw(int width, int height, const PixelArea& part) const {
   const bool all = part.left <= 0 && part.top <= 0 && part.right >= width && part.bottom >= height;
-  if (all) return ImGui_ImplOpenGL3_RenderDrawData(&data);
+  if (all) return draw_imgui(width, height);
+  clear_part(width, height, part);
+  ImDrawData& data = *ImGui::GetDrawData();
   // The renderer leaves out what lies outside a command's rectangle.
   ImDrawData some = data;
   some.CmdLists.clear();
   std::vector<ImVec4> rects;
-  for (ImDrawList* list : data.CmdLists) {
-    if (common(area_of(*list, data), part).empty()) continue;
+  for (int i = 0; i < data.CmdLists.Size; ++i) {
+    ImDrawList* list = data.CmdLists[i];
+    if (common(lists_[static_cast<std::size_t>(i)].area, part).empty()) continue;
     some.CmdLists.push_back(list);
     for (ImDrawCmd& command : list->CmdBuffer) {
       rects.push_back(command.ClipRect);

@@ -25,6 +25,9 @@ class DrawnFrame {
  public:
   // Where ImGui's data is not what is in the picture already; takes note of it.
   PixelArea changed(int width, int height);
+  // Clears, and draws ImGui's data, that changed() took note of in this frame, in this part of the
+  // bound frame buffer.
+  void draw(int width, int height, const PixelArea& part) const;
   void forget() { known_ = false; }  // what is in the picture is gone
 
  private:
@@ -44,9 +47,8 @@ class DrawnFrame {
   std::vector<List> lists_;   // from back to front
 };
 
-// Clears, and draws ImGui's data, in this part of the bound frame buffer.
-void draw_imgui(int width, int height, const PixelArea& part);
-inline void draw_imgui(int width, int height) { draw_imgui(width, height, {0, 0, width, height}); }
+// Clears, and draws ImGui's data, in all of the bound frame buffer.
+void draw_imgui(int width, int height);
 
 // A picture that stays from frame to frame, as that of a window does not.
 class KeptPicture {

@@ -102,7 +102,7 @@ class Offscreen final : public Platform {
     glBindFramebuffer(GL_FRAMEBUFFER, frame_);
     const PixelArea part = drawn_.changed(width_, height_);
     if (part.empty()) return {};
-    draw_imgui(width_, height_, part);
+    drawn_.draw(width_, height_, part);
     glFinish();
     return {};
   }

@@ -82,7 +82,7 @@ class Window final : public Platform {
     const PixelArea part = drawn_.changed(width, height);
     same_ = part.empty();
     if (same_) return {};
-    draw_imgui(width, height, part);
+    drawn_.draw(width, height, part);
     if (kept && !anew && small_.can_show(part, width, height)) {
       small_.show(part, picture_.pixels(part));
       same_ = true;  // nothing has waited for the screen here either
