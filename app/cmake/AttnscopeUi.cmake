@@ -1,5 +1,6 @@
 # The desktop app's libraries: Dear ImGui (docking), ImPlot and, for tests, imgui_test_engine, from
-# the sources of the PyPI package imgui-bundle; GLFW, OpenGL, EGL and X11 from the system.
+# the sources of the PyPI package imgui-bundle; GLFW, OpenGL, EGL and, where it is, X11 from the
+# system.
 #
 # Sets ATTNSCOPE_HAS_GUI. Targets:
 #   attnscope::ui_headers         what app/gui and app/panels compile against
@@ -52,9 +53,12 @@ endif()
 if(NOT TARGET OpenGL::OpenGL OR NOT TARGET OpenGL::EGL)
   attnscope_ui_need("OpenGL and EGL" "install libgl-dev libopengl-dev libegl-dev")
 endif()
+# Windows are GLFW's, of whichever system it was built for. With X11 small parts of a picture need
+# no swap.
 find_package(X11 QUIET)
+set(attnscope_ui_system "X11")
 if(NOT TARGET X11::X11)
-  attnscope_ui_need("X11" "install libx11-dev")
+  set(attnscope_ui_system "no X11: windows by GLFW alone; with it, libx11-dev")
 endif()
 if(NOT EXISTS "${attnscope_ui_imgui}/imgui.cpp" OR NOT EXISTS "${attnscope_ui_implot}/implot.cpp")
   set(attnscope_ui_advice "./attnscope fetches them")
@@ -72,7 +76,8 @@ set(ATTNSCOPE_HAS_GUI TRUE CACHE INTERNAL "Is the desktop app built?")
 file(STRINGS "${attnscope_ui_imgui}/imgui.h" attnscope_ui_version
      REGEX "^#define IMGUI_VERSION +\"")
 string(REGEX MATCH "[0-9][0-9.]*" attnscope_ui_version "${attnscope_ui_version}")
-message(STATUS "GUI: yes (imgui ${attnscope_ui_version}, GLFW ${glfw3_VERSION})")
+message(STATUS
+  "GUI: yes (imgui ${attnscope_ui_version}, GLFW ${glfw3_VERSION}, ${attnscope_ui_system})")
 
 add_library(attnscope_ui_headers INTERFACE)
 add_library(attnscope::ui_headers ALIAS attnscope_ui_headers)
@@ -81,7 +86,10 @@ target_include_directories(attnscope_ui_headers SYSTEM INTERFACE "${attnscope_ui
 target_include_directories(attnscope_ui_headers INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(attnscope_ui_headers INTERFACE
   IMGUI_USER_CONFIG="app/gui/imgui_config.h" GLFW_INCLUDE_NONE)
-target_link_libraries(attnscope_ui_headers INTERFACE glfw OpenGL::OpenGL OpenGL::EGL X11::X11)
+target_link_libraries(attnscope_ui_headers INTERFACE glfw OpenGL::OpenGL OpenGL::EGL)
+if(TARGET X11::X11)
+  target_link_libraries(attnscope_ui_headers INTERFACE X11::X11)
+endif()
 
 set(attnscope_ui_files
   "${attnscope_ui_imgui}/imgui.cpp" "${attnscope_ui_imgui}/imgui_draw.cpp"

@@ -1,5 +1,22 @@
 #include "app/gui/x11_part.h"
 
+#ifdef ATTNSCOPE_WITHOUT_X11
+
+namespace attnscope::gui {
+
+// No window is one of X11's.
+struct X11Part::Place {};
+X11Part::X11Part() = default;
+X11Part::~X11Part() = default;
+bool X11Part::open(GLFWwindow*) { return false; }
+void X11Part::close() {}
+bool X11Part::can_show(const PixelArea&, int, int) const { return false; }
+void X11Part::show(const PixelArea&, std::vector<std::uint32_t>) const {}
+
+}  // namespace attnscope::gui
+
+#else
+
 #include <X11/Xlib.h>
 #include <X11/Xutil.h>
 #include <dlfcn.h>
@@ -85,3 +102,5 @@ void X11Part::show(const PixelArea& part, std::vector<std::uint32_t> pixels) con
 }
 
 }  // namespace attnscope::gui
+
+#endif
