@@ -332,6 +332,28 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
   return out;
 }
 
+namespace {
+
+// "e4m3 of element 40", "f32 scale of elements from 64 on": what a byte of a row is of.
+std::string field_text(const RowsCopy& rows, std::int64_t byte) {
+  const as_row_layout l = as_row_layout_of(rows.record, rows.width, rows.heads, 1);
+  if (l.format == nullptr || byte >= l.row) return "no known field";
+  const as_row_field f = as_field_at(&l, byte);
+  if (f.kind == AS_FIELD_PADDING) return "padding";
+  const std::int64_t first = f.head * l.width + f.first;
+  if (f.kind == AS_FIELD_ELEMENT)
+    return fmt::format("{} of element {}", as_code_name(f.code), first);
+  return fmt::format("{} {} of elements from {} on", as_code_name(f.code),
+                     f.kind == AS_FIELD_SCALE ? "scale" : "zero point", first);
+}
+
+std::string format_text(const RowsCopy& rows) {
+  const as_row_format* format = as_row_format_of(rows.record);
+  return format != nullptr ? format->name : "no known format";
+}
+
+}  // namespace
+
 TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b) {
   TapDiff out;
   out.tap = a.name;
@@ -350,9 +372,9 @@ TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b
       out.evidence = in_a != in_b
                          ? fmt::format("token {} wrote a row in one of them alone", position)
                          : fmt::format(
-                               "token {} wrote a row of {} bytes in the first and of {} in "
-                               "the second",
-                               position, a.row_bytes, b.row_bytes);
+                               "token {} wrote a row of {}, {} bytes, in the first and of "
+                               "{}, {} bytes, in the second",
+                               position, format_text(a), a.row_bytes, format_text(b), b.row_bytes);
       continue;
     }
     const std::uint8_t* p = a.bytes.data() + (x - a.tokens.begin()) * a.row_bytes;
@@ -360,8 +382,10 @@ TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b
     for (std::int64_t i = 0; i < a.row_bytes; ++i) {
       if (p[i] == q[i]) continue;
       if (out.differing++ == 0) {
-        out.evidence = fmt::format("token {}, byte {} of its row: 0x{:02x} and 0x{:02x}",
-                                   match.a->metadata.positions[to_size(first)], i, p[i], q[i]);
+        const std::string of = field_text(a, i), then = field_text(b, i);
+        out.evidence = fmt::format("token {}, byte {} of its row ({}{}): 0x{:02x} and 0x{:02x}",
+                                   match.a->metadata.positions[to_size(first)], i, of,
+                                   of == then ? "" : "; in the second " + then, p[i], q[i]);
       }
       out.equal = false;
     }

@@ -10,6 +10,7 @@
 #include "engine/io/json_file.h"
 #include "engine/io/json_text.h"
 #include "engine/model/profile_switches.h"
+#include "kernels/params/row_format.h"
 
 namespace attnscope {
 namespace {
@@ -24,6 +25,15 @@ json model_numbers(const ModelConfig& model) {
   json numbers = to_json_fields(model);
   numbers.erase("name");      // the place that it was read from
   numbers.erase("switches");  // by their own names
+  // Formats of rows by their names, not by their numbers.
+  const auto named = [&numbers](const char* place) {
+    const json::json_pointer at(place);
+    if (!numbers.contains(at)) return;
+    const as_row_format* format = as_row_format_of(numbers[at].get<std::int32_t>());
+    if (format != nullptr) numbers[at] = format->name;
+  };
+  named("/dense/cache_record");
+  named("/mla/latent_record");
   return numbers;
 }
 

@@ -178,6 +178,33 @@ TEST_F(CaptureDiffTest, APlantedBugOfDenseAttentionIsNamed) {
   EXPECT_EQ(d.first->op.a.op, AS_OP_PAGED_ATTENTION) << d.first->text;
 }
 
+// Rows of codes are no numbers of one type: what differs is told by the field of the row, and what
+// a row holds by the name of its format.
+TEST_F(CaptureDiffTest, RowsOfOtherFormatsAreToldByTheirFields) {
+  Scenario scenario = small_scenario(40, 2);
+  scenario.model = *preset("tiny-llama");
+  const auto evidence = [&](std::int32_t first, std::int32_t second) {
+    scenario.model.dense.cache_record = first;
+    const auto a = record("a.acap", scenario);
+    scenario.model.dense.cache_record = second;
+    const auto b = record("b.acap", scenario);
+    const CaptureDiff d = diff(*a, *b);
+    for (const OpDiff& op : d.ops) {
+      for (const TapDiff& tap : op.taps) {
+        if (tap.tap == "k_cache" && !tap.evidence.empty()) return tap.evidence;
+      }
+    }
+    return std::string();
+  };
+  const std::string codes = evidence(AS_RECORD_FP8_TENSOR, AS_RECORD_E5M2_TENSOR);
+  EXPECT_NE(codes.find(" of its row (e4m3 of element "), std::string::npos) << codes;
+  EXPECT_NE(codes.find("; in the second e5m2 of element "), std::string::npos) << codes;
+  const std::string sizes = evidence(AS_RECORD_BF16, AS_RECORD_FP8_TENSOR);
+  EXPECT_NE(sizes.find("wrote a row of bf16, 128 bytes, in the first and of fp8_tensor, 64 bytes"),
+            std::string::npos)
+      << sizes;
+}
+
 // Every tap has the axes that reading asks of it, in layers of every type.
 TEST_F(CaptureDiffTest, FullCapturesOfEveryFamilyAreSound) {
   for (const char* model : {"tiny", "tiny-llama4", "tiny-v3", "tiny-v3.2"}) {

@@ -38,5 +38,23 @@ TEST(SetupDiff, NamesWhatScenariosSayOtherwise) {
          "sink_shift is 0.0 in the first capture and -1.5 in the second");
 }
 
+TEST(SetupDiff, NamesFormatsOfRows) {
+  CaptureIndex plain, other;
+  plain.model.family = other.model.family = "dense";
+  other.model.dense.cache_record = AS_RECORD_FP8_TENSOR | AS_RECORD_HND;
+  auto diffs = compare_setups(plain, other);
+  ASSERT_EQ(diffs.size(), 1u);
+  EXPECT_EQ(diffs[0].text,
+            "dense.cache_record is \"bf16\" in the first capture and \"fp8_tensor_hnd\" in the "
+            "second");
+  plain.model.family = other.model.family = "mla";
+  other.model.dense = plain.model.dense;
+  other.model.mla.latent_record = AS_RECORD_BF16;
+  diffs = compare_setups(plain, other);
+  ASSERT_EQ(diffs.size(), 1u);
+  EXPECT_TRUE(diffs[0].text.ends_with("in the first capture and \"bf16\" in the second"))
+      << diffs[0].text;
+}
+
 }  // namespace setup_diff_test
 }  // namespace attnscope
