@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <vector>
 
+#include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
 #include "app/gui/study_picture.h"
 #include "app/gui/theme.h"
@@ -30,25 +32,47 @@ class CacheStudyPanel : public Panel {
   CacheStudyRun run_;
   CacheStudyView view_;
   std::uint64_t version_ = 0;
+  int again_ = 0;  // tokens that are made anew in formats of their own
   DataTable table_;
 };
 
-// "128,2048"; nothing: lengths that take seconds.
-Result<std::vector<std::int64_t>> study_lengths(std::string_view value) {
-  if (value.empty()) return std::vector<std::int64_t>{128, 512, 2048};
+constexpr int kMostAgain = 1 << 24;
+
+// Of "128+2048,again=32": the lengths, ones that take seconds where there are none, and the tokens
+// that are made anew, as they were where it does not say.
+struct StudyAsk {
   std::vector<std::int64_t> lengths;
+  std::int64_t again = 0;
+};
+
+Result<StudyAsk> study_ask(std::string_view value, std::int64_t again) {
+  StudyAsk ask{{}, again};
+  const std::string_view all = value;
+  constexpr std::string_view kAgain = "again=";
+  if (const std::size_t at = value.find(kAgain);
+      at != std::string_view::npos && (at == 0 || value[at - 1] == ',')) {
+    const auto tokens =
+        whole_value(value.substr(at + kAgain.size()), "tokens that are made anew", 0, kMostAgain);
+    if (!tokens) return tokens.error();
+    ask.again = *tokens;
+    value = value.substr(0, at == 0 ? 0 : at - 1);
+  }
+  if (value.empty()) {
+    ask.lengths = {128, 512, 2048};
+    return ask;
+  }
   const char* const end = value.data() + value.size();
   for (const char* at = value.data(); at <= end;) {
     std::int64_t length = 0;
     const auto read = std::from_chars(at, end, length);
     if (read.ec != std::errc{} || (read.ptr != end && *read.ptr != '+')) {
-      return usage_error(fmt::format("cache_study.run: '{}' is no list of lengths", value),
-                         "such as 128+512+2048");
+      return usage_error(fmt::format("cache_study.run: '{}' is no list of lengths", all),
+                         "such as 128+512+2048 or 128+512,again=32");
     }
-    lengths.push_back(length);
+    ask.lengths.push_back(length);
     at = read.ptr + 1;
   }
-  return lengths;
+  return ask;
 }
 
 void CacheStudyPanel::register_commands(Ui& ui) {
@@ -57,11 +81,14 @@ void CacheStudyPanel::register_commands(Ui& ui) {
                    .group = "View",
                    .help = "Runs a text over rows of keys and values in every format, with the "
                            "weights of the scenario that is open.",
-                   .argument = "[TOKENS+TOKENS..]",
+                   .argument = "[TOKENS+TOKENS..][,again=TOKENS]",
                    .run = [this, &ui](std::string_view value) -> Result<void> {
-                     auto lengths = study_lengths(value);
-                     if (!lengths) return lengths.error();
-                     if (auto ok = run_.begin(ui.bench, std::move(*lengths)); !ok) return ok;
+                     auto ask = study_ask(value, again_);
+                     if (!ask) return ask.error();
+                     if (auto ok = run_.begin(ui.bench, std::move(ask->lengths), ask->again); !ok) {
+                       return ok;
+                     }
+                     again_ = static_cast<int>(ask->again);
                      return ui.commands.run("panel.cache_study");
                    },
                    .in_menu = false});
@@ -81,26 +108,38 @@ void CacheStudyPanel::register_commands(Ui& ui) {
 void CacheStudyPanel::fill_table() {
   table_.begin(version_);
   if (!table_.stale()) return;
-  table_.columns(
-      {{"format", false, 1.4f},
-       {"bytes a token", true},
-       {"tokens", true, 0.8f},
-       {"attention", true, 1, "Error of its output, each layer given what bf16 rows gave."},
-       {"carried", true, 1, "Error of the hidden state behind the last layer."},
-       {"changed", true, 0.7f, "Sampled tokens that are others."}});
+  const auto& formats = run_.report()->formats;
+  const bool again = std::ranges::any_of(
+      formats, [](const CacheStudyFormat& format) { return format.input_bytes > 0; });
+  std::vector<TableColumn> columns = {
+      {"format", false, 1.4f},
+      {"bytes a token", true, 1, "Of all layers, in the mean of a request of so many tokens."},
+      {"tokens", true, 0.8f},
+      {"attention", true, 1, "Error of its output, each layer given what bf16 rows gave."},
+      {"carried", true, 1, "Error of the hidden state behind the last layer."},
+      {"changed", true, 0.7f, "Sampled tokens that are others."}};
+  if (again) {
+    columns.push_back({"rows anew", true, 0.8f, "Rows of keys and values that were made anew."});
+    columns.push_back({"other codes", true, 0.8f, "Of these: would have other codes than before."});
+  }
+  table_.columns(std::move(columns));
   const auto number = [](double x) -> TableCell {
     return {fmt::format("{:.3g}", x), 0, x, true, format_exact(x)};
   };
   std::int64_t key = 0;
-  for (const CacheStudyFormat& format : run_.report()->formats) {
+  for (const CacheStudyFormat& format : formats) {
     for (const CacheStudyPoint& point : format.points) {
-      table_.row({{format.name},
-                  whole_cell(format.bytes_per_token),
-                  whole_cell(point.length),
-                  number(point.error),
-                  number(point.carried),
-                  whole_cell(point.changed)},
-                 key++);
+      std::vector<TableCell> cells = {{format.name},
+                                      whole_cell(std::llround(format.bytes_at(point.length))),
+                                      whole_cell(point.length),
+                                      number(point.error),
+                                      number(point.carried),
+                                      whole_cell(point.changed)};
+      const bool made = format.input_bytes > 0;
+      for (const std::int64_t rows : {point.made_anew, point.other_codes}) {
+        if (again) cells.push_back(made ? whole_cell(rows) : TableCell{"-"});
+      }
+      table_.row(std::move(cells), key++);
     }
   }
 }
@@ -118,6 +157,16 @@ void CacheStudyPanel::draw(Ui& ui) {
     running_bar(ui, *share, "running", "cache_study.stop");
   } else {
     command_button(ui, "cache_study.run", "Run");
+    ImGui::SameLine();
+    ImGui::SetNextItemWidth(px(120));
+    if (ImGui::InputInt("tokens made anew", &again_, 16, 128)) {
+      again_ = std::clamp(again_, 0, kMostAgain);
+    }
+    if (ImGui::IsItemHovered()) {
+      tooltip(
+          "Most attended tokens of each layer whose keys and values are made anew of the layer's "
+          "inputs, in formats of their own; 0 = no such formats.");
+    }
   }
   if (!run_.error().empty()) paragraph(run_.error(), Verdict::kWrong);
   if (version_ == 0) return;

@@ -6,7 +6,8 @@
 
 namespace attnscope {
 
-Result<void> CacheStudyRun::begin(const Workbench& bench, std::vector<std::int64_t> lengths) {
+Result<void> CacheStudyRun::begin(const Workbench& bench, std::vector<std::int64_t> lengths,
+                                  std::int64_t again_tokens) {
   if (auto ok = is_free("study", "cache_study.stop"); !ok) return ok;
   if (bench.snapshot() == nullptr) {
     return usage_error("nothing is open", "open a scenario of dense attention");
@@ -17,6 +18,7 @@ Result<void> CacheStudyRun::begin(const Workbench& bench, std::vector<std::int64
   }
   CacheStudyOptions options;
   options.lengths = std::move(lengths);
+  options.again_tokens = again_tokens;
   if (auto ok = fits_cache_study(bench.setup().scenario.model, options); !ok) return ok;
   ReportRun::begin([scenario = bench.setup().scenario, options](StudyProgress& progress) {
     cpu::ThreadPool pool(0);

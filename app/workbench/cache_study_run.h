@@ -1,7 +1,7 @@
 // A study of cache formats (app/reports/cache_study.h) on a thread of its own, of the scenario that
 // is open.
 //
-//   run.begin(bench, {128, 2048});
+//   run.begin(bench, {128, 2048}, 32);
 //   run.poll();                      // once a frame
 #pragma once
 
@@ -16,7 +16,9 @@ namespace attnscope {
 
 class CacheStudyRun : public ReportRun<CacheStudy> {
  public:
-  Result<void> begin(const Workbench& bench, std::vector<std::int64_t> lengths);
+  // again_tokens: as CacheStudyOptions::again_tokens.
+  Result<void> begin(const Workbench& bench, std::vector<std::int64_t> lengths,
+                     std::int64_t again_tokens = 0);
 };
 
 }  // namespace attnscope

@@ -52,6 +52,39 @@ TEST(DrivenCacheStudy, StudiesTheModelThatIsOpen) {
   std::filesystem::remove_all(folder);
 }
 
+// As study cache-dtype --again: formats of their own, and what of their rows was made anew.
+TEST(DrivenCacheStudy, MakesChosenTokensAnewWhereTheFieldSaysSo) {
+  char folder[] = "/tmp/attnscope_study_XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string csv = std::string(folder) + "/again.csv";
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    open_llama(app, user);
+    EXPECT_FALSE(app->commands().run("cache_study.run=32,again=x"));
+    const auto many = app->commands().run("cache_study.run=32,again=16000000");
+    ASSERT_FALSE(many);
+    EXPECT_NE(many.error().text().find("tokens made anew"), std::string::npos);
+    user.show("cache_study");
+    user.look_at("cache_study");
+    user.ctx->ItemInputValue("tokens made anew", 16);
+    ASSERT_TRUE(app->commands().run("cache_study.run=32+64"));
+    const std::string due = "errs least after 64 tokens";
+    for (int i = 0; i < 4000 && user.screen().find(due) == std::string::npos; ++i) user.wait(1);
+    ASSERT_TRUE(app->commands().run("panel.table=cache_study:" + csv));
+  });
+  const auto table = read_text_file(csv);
+  ASSERT_TRUE(table) << table.error().text();
+  EXPECT_EQ(table->find("format,bytes a token,tokens,attention,carried,changed,rows anew,other"),
+            0u)
+      << *table;
+  // 512 bytes of codes, 2,048 of inputs kept, 1,024 of 16 bits for a quarter of the tokens. Of
+  // keys and values 16 rows in each of 4 layers.
+  const std::size_t row = table->find("fp8_tensor+again16,2816,64,");
+  ASSERT_NE(row, std::string::npos) << *table;
+  EXPECT_NE(table->substr(row, table->find('\n', row) - row).find(",128,"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(DrivenCacheStudy, StopsWhenAskedTo) {
   DrivenApp app(References::kNone);
   app.drive([&](User& user) {
