@@ -84,6 +84,9 @@ Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
                                  double seconds) {
   Explanation out;
   out.op = kept.op.name;
+  out.reads_rows = std::ranges::any_of(kept.op.taps, [&](const as_tap_info& tap) {
+    return tap.kind == AS_TAP_CACHE && tap.direction == AS_TAP_IN && kept.caches.contains(tap.name);
+  });
   CaseRunOptions with_references = options;
   with_references.keep_references = true;
   auto right = run_case(kept, sim, with_references);
@@ -114,8 +117,9 @@ std::vector<std::string> Explanation::causes() const {
   if (!wrong()) return out;
   const auto& likely = hypotheses.likely;
   if (likely.empty()) {
-    out.push_back(
-        fmt::format("none of {} known mistakes of {} gives this output", hypotheses.tried, op));
+    out.push_back(fmt::format("none of {} known mistakes of {} gives this output{}",
+                              hypotheses.tried, op,
+                              reads_rows ? ", on the rows that a right call reads" : ""));
     return out;
   }
   for (std::size_t i = 0; i < std::min(likely.size(), kShownHypotheses); ++i) {

@@ -23,6 +23,7 @@ struct Explanation {
   std::string op;
   std::vector<ExplainedTap> taps;  // the wrong ones
   Hypotheses hypotheses;
+  bool reads_rows = false;  // of a cache; a case has those alone that the call should read
 
   bool wrong() const { return hypotheses.wrong > 0; }
   // A line for each finding, then those of causes.

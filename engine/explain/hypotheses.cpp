@@ -29,6 +29,7 @@ Result<Hypotheses> try_mistakes(const OpCase& observed, const CaseRun& right,
   if (out.wrong == 0) return out;
   CaseRunOptions once = options;
   once.repeat = 1;
+  once.sim = nullptr;  // codes that follow from a mistake's own row need not be those observed
   once.keep_references = false;
   for (const Mistake& mistake : mistakes) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;

@@ -199,7 +199,7 @@ Result<OpCase> keep_case(const CaseOp& op, const void* params, CaseOrigin origin
       return bad_input(fmt::format("{}: cache {} has no pages", op.name, tap.name),
                        "cases are made of calls of kernel lanes");
     }
-    kept.caches[tap.name] = keep_cache(cache, slots_touched(op, params, tap.offset));
+    kept.caches[tap.name] = keep_cache(cache, slots_to_keep(op, params, tap.offset));
   }
   return kept;
 }

@@ -18,15 +18,26 @@ std::vector<std::int64_t> tidy(std::vector<std::int64_t> numbers, std::int64_t e
   return numbers;
 }
 
+std::vector<std::int64_t> slots_of(const void* params, const as_cache_access& access) {
+  const as_cache& cache = cache_at(params, access.cache);
+  std::vector<std::int64_t> slots;
+  RowAccess::for_each(params, access, [&](const RowVisit& v) { slots.push_back(v.slot); });
+  return tidy(std::move(slots), cache.data.shape[0] * cache.rows_per_block);
+}
+
 }  // namespace
 
 std::vector<std::int64_t> slots_touched(const CaseOp& op, const void* params, std::size_t offset) {
-  const as_cache& cache = cache_at(params, offset);
-  std::vector<std::int64_t> slots;
-  if (const as_cache_access* access = RowAccess::find(op.id, offset)) {
-    RowAccess::for_each(params, *access, [&](const RowVisit& v) { slots.push_back(v.slot); });
-  }
-  return tidy(std::move(slots), cache.data.shape[0] * cache.rows_per_block);
+  const as_cache_access* access = RowAccess::find(op.id, offset);
+  return access != nullptr ? slots_of(params, *access) : std::vector<std::int64_t>{};
+}
+
+std::vector<std::int64_t> slots_to_keep(const CaseOp& op, const void* params, std::size_t offset) {
+  const as_cache_access* access = RowAccess::find(op.id, offset);
+  if (access == nullptr) return {};
+  as_cache_access all = *access;
+  all.from = 0;
+  return slots_of(params, all);
 }
 
 std::vector<std::int64_t> rope_rows_read(const CaseOp& op, const void* params) {
