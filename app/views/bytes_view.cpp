@@ -6,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <span>
+#include <string_view>
 
 #include "app/text/format.h"
 #include "app/views/tensor_view.h"
@@ -323,14 +325,17 @@ std::vector<ScaleGroup> scale_groups(const RecordBytes& row) {
 
 namespace {
 
-// The tap that has the values of rows before they were written: the row that is an output, but
-// what it is given where it writes two caches and this is the second one.
+// The tap that has the values of rows before they were written: what the cache is said to store,
+// else the row that is an output.
 const char* row_tap(as_op_id op, const std::string& cache) {
-  if (cache == "v_cache") return "v";
   const as_op_info& info = *as_op_find(op);
-  for (std::uint32_t i = 0; i < info.num_taps; ++i) {
-    const as_tap_info& tap = info.taps[i];
-    if (tap.direction == AS_TAP_OUT && tap.kind == AS_TAP_TENSOR && tap.mask == AS_MASK_SLOTS) {
+  const std::span<const as_tap_info> taps(info.taps, info.num_taps);
+  const auto written = std::ranges::find(taps, std::string_view(cache), &as_tap_info::name);
+  for (const as_tap_info& tap : taps) {
+    if (tap.kind != AS_TAP_TENSOR) continue;
+    if (written != taps.end() && written->stores != 0) {
+      if (tap.offset == written->stores) return tap.name;
+    } else if (tap.direction == AS_TAP_OUT && tap.mask == AS_MASK_SLOTS) {
       return tap.name;
     }
   }

@@ -121,6 +121,22 @@ TEST(RowErrorView, ReadsScalesBesideTheCache) {
   EXPECT_DOUBLE_EQ(view.caches[0].errors[1], 0.5);
 }
 
+// Of first tokens in 16 bits: keys are the op's row, values what it was given.
+TEST(RowErrorView, RowsIn16BitsLoseNothing) {
+  StepTrace step = make_step(2, 12, 1);
+  OpTrace& op = add_op(step, 1, AS_OP_ROPE_KV_INSERT);
+  add_heads(op, "k_row", {1, 0, 0, 0, 2, 0, 0, 0}, 1);
+  add_heads(op, "v", {-2, 0, 0, 0, 1, 0, 0, 0}, 1);
+  const std::vector<int> keys = {0x80, 0x3f, 0, 0, 0, 0, 0, 0, 0x00, 0x40, 0, 0, 0, 0, 0, 0};
+  const std::vector<int> values = {0x00, 0xc0, 0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0, 0, 0, 0};
+  op.rows.push_back(rows_of("k_wide", AS_RECORD_BF16, keys, {}, 1));
+  op.rows.push_back(rows_of("v_wide", AS_RECORD_BF16, values, {}, 1));
+  const RowErrorView view = row_error_view(info_of_llama(), step, 1);
+  ASSERT_EQ(view.caches.size(), 2u);
+  EXPECT_EQ(view.sentence,
+            "Layer 1, k_wide (bf16): nothing is lost; v_wide (bf16): nothing is lost");
+}
+
 TEST(RowErrorView, CountsWhatIsNoNumber) {
   StepTrace step = make_step(2, 12, 1);
   OpTrace& op = add_op(step, 1, AS_OP_ROPE_KV_INSERT);
