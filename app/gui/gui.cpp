@@ -58,6 +58,18 @@ std::vector<std::string> first_commands(const GuiOptions& options) {
   return commands;
 }
 
+// A place is gone to by the engine, which may find that the run has none; a picture of another
+// place would be taken for it.
+Result<void> check_arrived(const Workbench& bench, std::string_view command) {
+  constexpr std::string_view kGoTo = "cursor.goto=";
+  if (!command.starts_with(kGoTo)) return {};
+  const auto place = parse_place(command.substr(kGoTo.size()));
+  if (!place || bench.cursor() == *place) return {};
+  std::string why = fmt::format("cursor.goto: {} was not reached", format_place(*place));
+  if (!bench.messages().empty()) why = bench.messages().back().text;
+  return bad_input(why, "");
+}
+
 // Some frames: docking finds its sizes, and a panel that was brought to the front is drawn. What it
 // computes on a thread of its own ends before the next command, which may save it.
 Result<void> draw_frames(App& app, Platform& platform) {
@@ -87,6 +99,7 @@ Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
   for (const std::string& command : commands) {
     if (auto ok = app.commands().run(command); !ok) return ok;
     app.bench().wait_idle();
+    if (auto ok = check_arrived(app.bench(), command); !ok) return ok;
     if (auto ok = draw_frames(app, platform); !ok) return ok;
   }
   return {};

@@ -49,7 +49,7 @@ void add_moves(const CommandGroup& group, Workbench& bench) {
         auto place = parse_place(value);
         if (!place) return place.error();
         if (!has_place(*bench.snapshot()->info, *place)) {
-          return usage_error(
+          return bad_input(
               fmt::format("cursor.goto: there is no {} in this model", format_place(*place)),
               "layers are the published numbers; - stands for none");
         }

@@ -351,7 +351,14 @@ bool Workbench::poll() {
       target_.reset();
       ++version_;
     } else if (target_ && idle) {
-      target_.reset();  // cancelled, or there was an error and it was said
+      // Cancelled, or there was an error and it was said, or its step has no such op.
+      if (is_absent(*target_)) {
+        const auto behind = beyond_absent(*target_, place_after);
+        const bool there = behind && behind->step == target_->step && kept(*behind);
+        const Place instead = there ? *behind : or_begin_of_step(*target_);
+        if (kept(instead)) cursor_ = instead;
+      }
+      target_.reset();
       ++version_;
     } else if (!target_ && impl.follow && snapshot_->last.step >= 0) {
       const Place& last = snapshot_->last;
@@ -388,7 +395,7 @@ bool Workbench::poll() {
   return version_ != before;
 }
 
-void Workbench::move_to(const Place& place) {
+void Workbench::move_to(const Place& place, bool one_op) {
   landing_.reset();
   if (!snapshot_ || (!impl_->worker && !capture_)) return;
   const SessionInfo& info = *snapshot_->info;
@@ -412,9 +419,40 @@ void Workbench::move_to(const Place& place) {
   target_ = place;
   const StepSummary* known = snapshot_->summary(place.step);
   const bool whole = known != nullptr && known->complete;
-  impl_->worker->post("going to " + format_place(place), [place, whole](Session& s) {
-    return whole ? go_to_step_end(s, place.step) : attnscope::go_to(s, place);
+  const Place from = one_op ? cursor_ : place;
+  impl_->worker->post("going to " + format_place(place), [place, whole, from](Session& s) {
+    if (from != place && s.ran_any() && last_place(s) == from) return s.op();
+    return whole ? go_to_step_of(s, place) : attnscope::go_to(s, place);
   });
+}
+
+// In a step that is not complete, of ops before the layers, which run in their order.
+bool Workbench::is_absent(const Place& place) const {
+  const StepSummary* known = snapshot_ ? snapshot_->summary(place.step) : nullptr;
+  if (known == nullptr || known->timings.empty()) return false;
+  const auto runs = [&](const Place& p) {
+    return std::ranges::any_of(
+        known->timings, [&](const OpTiming& t) { return t.layer == p.layer && t.op == p.op; });
+  };
+  if (runs(place)) return false;
+  if (known->complete) return true;
+  const std::vector<as_op_id>& before = snapshot_->info->ops_before;
+  const auto at = std::ranges::find(before, place.op);
+  return place.layer < 0 && at != before.end() && std::any_of(at, before.end(), [&](as_op_id op) {
+           return runs({place.step, -1, op});
+         });
+}
+
+std::optional<Place> Workbench::beyond_absent(
+    const Place& from,
+    std::optional<Place> (*next)(const SessionInfo& info, const Place& place)) const {
+  std::optional<Place> place = next(*snapshot_->info, from);
+  while (place && is_absent(*place)) place = next(*snapshot_->info, *place);
+  return place;
+}
+
+Place Workbench::or_begin_of_step(const Place& place) const {
+  return is_absent(place) ? Place{place.step, -1, AS_OP_SCHEDULE} : place;
 }
 
 void Workbench::next_op() {
@@ -422,30 +460,30 @@ void Workbench::next_op() {
   const Place from = target_.value_or(cursor_);
   if (from.step < 0) {
     move_to(places_of_step(*snapshot_->info, 0).front());
-  } else if (auto place = place_after(*snapshot_->info, from)) {
+  } else if (const auto place = beyond_absent(from, place_after)) {
     if (snapshot_->finished && place->step > snapshot_->last.step && !target_) return;
-    move_to(*place);
+    move_to(*place, !target_);
   }
 }
 
 void Workbench::previous_op() {
   if (!snapshot_ || cursor_.step < 0) return;
-  if (auto place = place_before(*snapshot_->info, target_.value_or(cursor_))) move_to(*place);
+  if (auto place = beyond_absent(target_.value_or(cursor_), place_before)) move_to(*place);
 }
 
 void Workbench::next_layer() {
   if (!snapshot_ || cursor_.step < 0) return;
-  if (auto p = place_in_next_layer(*snapshot_->info, target_.value_or(cursor_))) move_to(*p);
+  if (auto p = beyond_absent(target_.value_or(cursor_), place_in_next_layer)) move_to(*p);
 }
 
 void Workbench::previous_layer() {
   if (!snapshot_ || cursor_.step < 0) return;
-  if (auto p = place_in_previous_layer(*snapshot_->info, target_.value_or(cursor_))) move_to(*p);
+  if (auto p = beyond_absent(target_.value_or(cursor_), place_in_previous_layer)) move_to(*p);
 }
 
 void Workbench::next_step() {
   if (capture_) {
-    move_to({cursor_.step + 1, cursor_.layer, cursor_.op});
+    move_to(or_begin_of_step({cursor_.step + 1, cursor_.layer, cursor_.op}));
     return;
   }
   if (!snapshot_ || !impl_->worker) return;
@@ -454,7 +492,7 @@ void Workbench::next_step() {
   ++place.step;
   const StepTrace* trace = snapshot_->trace(place.step);
   if (trace != nullptr && trace->complete) {
-    move_to(place);
+    move_to(or_begin_of_step(place));
     return;
   }
   if (snapshot_->finished && place.step > snapshot_->last.step) {
@@ -473,19 +511,20 @@ void Workbench::previous_step() {
   Place place = target_.value_or(cursor_);
   if (place.step == 0) return;
   --place.step;
-  move_to(place);
+  move_to(or_begin_of_step(place));
 }
 
 void Workbench::first_step() {
   if (!snapshot_ || cursor_.step < 0) return;
-  go_to({capture_ ? snapshot_->steps.front()->step : 0, cursor_.layer, cursor_.op});
+  go_to(
+      or_begin_of_step({capture_ ? snapshot_->steps.front()->step : 0, cursor_.layer, cursor_.op}));
 }
 
 void Workbench::last_step() {
   if (!snapshot_ || snapshot_->steps.empty()) return;
   Place place = cursor_.step < 0 ? first_view(*snapshot_->info, 0) : cursor_;
   place.step = snapshot_->steps.back()->step;
-  go_to(place);
+  go_to(or_begin_of_step(place));
 }
 
 void Workbench::run_until(std::string title, std::function<bool(const Session&)> predicate) {

@@ -231,7 +231,15 @@ class Workbench {
   std::vector<std::string> planted_lanes() const;
   void forget_shown();  // what was made of or asked of what is shown
   void show_capture(const Place& place);
-  void move_to(const Place& place);
+  // one_op: the cursor stands where the session does, which runs its next op, whichever that is.
+  void move_to(const Place& place, bool one_op = false);
+  // Whether its step is known not to have run it: nothing to swap, nobody who samples.
+  bool is_absent(const Place& place) const;
+  // The next place in this order that is not absent.
+  std::optional<Place> beyond_absent(const Place& from,
+                                     std::optional<Place> (*next)(const SessionInfo& info,
+                                                                  const Place& place)) const;
+  Place or_begin_of_step(const Place& place) const;
   void revisit(const std::optional<Visit>& visit);
   void load_notes();
   Result<void> keep_notes();

@@ -59,6 +59,17 @@ Result<Cursor> cursor_of(const ModelConfig& config, const ModelGraph& graph, con
                    fmt::format("its ops: {}", names(graph.layer(cursor.layer).ops())));
 }
 
+// Of an op that not all steps have.
+Error did_not_run(const Place& place) {
+  if (moves_blocks(place.op)) {
+    return bad_input(fmt::format("there is no {}: no block moves there", describe(place)),
+                     "swap_out and swap_in run in steps that move blocks");
+  }
+  return bad_input(
+      fmt::format("there is no {}: no request reaches its last known token there", describe(place)),
+      "final_norm, lm_head and sample run in steps that sample");
+}
+
 // Why a seek did not get there: there is no such place, or an op failed on the way.
 Error not_reached(const Session& session, const Place& place, const Error& error) {
   if (!session.finished() && session.cursor().step <= place.step) return error;
@@ -67,13 +78,7 @@ Error not_reached(const Session& session, const Place& place, const Error& error
         fmt::format("there is no step {}", place.step),
         fmt::format("every request is finished after {} steps", session.cursor().step));
   }
-  if (moves_blocks(place.op)) {
-    return bad_input(fmt::format("there is no {}: no block moves there", describe(place)),
-                     "swap_out and swap_in run in steps that move blocks");
-  }
-  return bad_input(
-      fmt::format("there is no {}: no request reaches its last known token there", describe(place)),
-      "final_norm, lm_head and sample run in steps that sample");
+  return did_not_run(place);
 }
 
 }  // namespace
@@ -110,6 +115,14 @@ Result<void> go_to_step_end(Session& session, std::int64_t step) {
   if (session.cancelled()) return {};
   if (session.finished()) return not_reached(session, place, {});
   return session.step();
+}
+
+Result<void> go_to_step_of(Session& session, const Place& place) {
+  if (auto ok = go_to_step_end(session, place.step); !ok || session.cancelled()) return ok;
+  const std::vector<OpTiming>& ran = session.history().back().timings;
+  const bool found = std::ranges::any_of(
+      ran, [&](const OpTiming& t) { return t.layer == place.layer && t.op == place.op; });
+  return found ? Result<void>() : did_not_run(place);
 }
 
 Result<BlockBytes> read_block(const Session& session, std::int32_t block) {

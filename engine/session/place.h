@@ -20,6 +20,9 @@ Result<void> go_to(Session& session, const Place& place);
 // Runs to the end of step `step` (its last op has just run).
 Result<void> go_to_step_end(Session& session, std::int64_t step);
 
+// The same for the step of `place`; AS_BAD_INPUT where that op did not run in it.
+Result<void> go_to_step_of(Session& session, const Place& place);
+
 // Bytes of one block as they are now.
 struct BlockBytes {
   std::int32_t block = -1;

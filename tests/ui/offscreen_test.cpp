@@ -124,6 +124,18 @@ TEST_F(OffScreen, TheLaneIsThatAskedFor) {
   EXPECT_NE(refused.error().message.find("nobody"), std::string::npos) << refused.error().text();
 }
 
+// A picture of another place would be taken for it. 3 whatever is bad about a place.
+TEST_F(OffScreen, APlaceThatIsNotThereEndsWithOneCode) {
+  for (const char* place : {"9999/0/wo_b", "5/99/wo_b", "0/0/nosuch", "here", "0/-/swap_out"}) {
+    options_.commands = {std::string("cursor.goto=") + place};
+    fs::remove(options_.screenshot);
+    const auto ran = run();
+    ASSERT_FALSE(ran) << place;
+    EXPECT_EQ(ran.error().code, AS_BAD_INPUT) << ran.error().text();
+    EXPECT_FALSE(fs::exists(options_.screenshot)) << place;
+  }
+}
+
 TEST_F(OffScreen, PixelsComeFromTheRenderer) {
   App app(App::Options(), {make_panels});
   auto platform = make_offscreen(320, 240);

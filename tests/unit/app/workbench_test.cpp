@@ -87,6 +87,54 @@ TEST(Workbench, TheCursorMovesAtOnceAmongKeptStepsAndComesBackToTheNewest) {
   EXPECT_EQ(bench.cursor().step, newest.step + 1) << "a step that has not run is run";
 }
 
+// Steps of prompts alone sample nothing, and few steps move blocks.
+TEST(Workbench, TheCursorGoesPastOpsThatAStepHasNot) {
+  Workbench bench({});
+  bench.open(small_setup(), true);
+  bench.wait_idle();
+  const int last = bench.snapshot()->info->config.layers.back();
+  const Place residual{0, last, AS_OP_RESIDUAL}, next{1, -1, AS_OP_SCHEDULE};
+  const auto from = [&](const Place& place, void (Workbench::*move)()) {
+    bench.go_to(place);
+    bench.wait_idle();
+    EXPECT_EQ(bench.cursor(), place);
+    (bench.*move)();
+    bench.wait_idle();
+    return bench.cursor();
+  };
+  ASSERT_FALSE(bench.snapshot()->summary(0)->timings.back().op == AS_OP_SAMPLE);
+  EXPECT_EQ(from(residual, &Workbench::next_op), next);
+  EXPECT_EQ(from(residual, &Workbench::next_layer), next);
+  EXPECT_EQ(from(next, &Workbench::previous_op), residual);
+  const Place sample{bench.snapshot()->last.step, -1, AS_OP_SAMPLE};
+  EXPECT_EQ(from(sample, &Workbench::first_step), (Place{0, -1, AS_OP_SCHEDULE}));
+  const std::size_t said = bench.messages().size();
+  bench.go_to({0, -1, AS_OP_SAMPLE});
+  bench.wait_idle();
+  EXPECT_EQ(bench.cursor(), (Place{0, -1, AS_OP_SCHEDULE}));
+  ASSERT_EQ(bench.messages().size(), said + 1) << "a jump to one says why it cannot be";
+  EXPECT_NE(bench.messages().back().text.find("there is no sample of step 0"), std::string::npos);
+}
+
+TEST(Workbench, TheCursorGoesPastMovesOfBlocksInAStepThatIsBegun) {
+  RunSetup setup;
+  auto swap = load_scenario("swap");
+  ASSERT_TRUE(swap) << swap.error().text();
+  setup.scenario = std::move(*swap);
+  Workbench bench({});
+  bench.open(std::move(setup), false);
+  bench.wait_idle();
+  for (const as_op_id op : {AS_OP_SCHEDULE, AS_OP_BLOCK_TABLES, AS_OP_SLOT_MAPPING}) {
+    bench.next_op();
+    bench.wait_idle();
+    EXPECT_EQ(bench.cursor(), (Place{0, -1, op}));
+  }
+  bench.previous_op();
+  bench.previous_op();
+  EXPECT_EQ(bench.cursor(), (Place{0, -1, AS_OP_SCHEDULE}));
+  EXPECT_TRUE(bench.messages().empty());
+}
+
 TEST(Workbench, AForgottenStepIsComputedAgain) {
   Workbench::Options options;
   options.trace_budget_mb = 1;
