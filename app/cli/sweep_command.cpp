@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -60,7 +61,9 @@ Result<Vary> parse_vary(const std::string& text) {
   if (dots != std::string::npos) {
     std::int64_t first = 0, last = 0;
     if (!read(values.substr(0, dots), &first) || !read(values.substr(dots + 2), &last) ||
-        first > last || last - first >= kMostRuns) {
+        first > last ||
+        static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first) >=
+            std::uint64_t{kMostRuns}) {
       return usage_error(
           fmt::format("--vary {}: {} is no range", text, values),
           fmt::format("write FIRST..LAST, whole numbers, at most {} of them", kMostRuns));

@@ -353,6 +353,8 @@ TEST_F(LookCommands, SweepGoesOverEveryValue) {
   fails({"sweep", scenario_, "--vary", "promt=3"}, 2, {"no such parameter", "prompt"});
   fails({"sweep", scenario_, "--vary", "prompt"}, 2, {"no values"});
   fails({"sweep", scenario_, "--vary", "prompt=9..3"}, 2, {"is no range"});
+  fails({"sweep", scenario_, "--vary", "prompt=-9223372036854775808..9223372036854775807"}, 2,
+        {"is no range", "at most 4096"});
   fails({"sweep", scenario_, "--vary", "prompt=41"}, 2, {"1 to 40"});
   fails({"sweep", scenario_, "--vary", "topk=65"}, 3, {"multiples of 64"});
   fails({"sweep", scenario_, "--vary", "switch=all"}, 2, {"no switch is called", "hadamard"});

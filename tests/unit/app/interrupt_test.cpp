@@ -106,6 +106,11 @@ TEST_F(Interrupts, SweepKeepsItsRows) {
   EXPECT_EQ(printed["complete"], false);
   EXPECT_EQ(printed["interrupted"], "SIGINT");
   EXPECT_LT(printed["rows"].size(), 4000u);
+  start({"sweep", long_scenario(), "--vary", "seed=1..4000", "--decode-steps", "0"});
+  signal(SIGINT);
+  EXPECT_EQ(finish(), 130) << err();
+  EXPECT_NE(out().find("INCOMPLETE: SIGINT ended the sweep after "), std::string::npos) << out();
+  EXPECT_NE(out().find(" of 4000 values"), std::string::npos) << out();
 }
 
 TEST_F(Interrupts, SimulatePrintsWhatItHas) {

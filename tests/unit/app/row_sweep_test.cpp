@@ -120,9 +120,21 @@ TEST(RowSweep, StepsOfOneRequestAreNotCut) {
 TEST(RowSweep, IsStopped) {
   SweepProgress progress;
   progress.stopped = true;
-  EXPECT_FALSE(sweep_generated(kOptions, small_ask(), progress));
+  const auto stopped = sweep_generated(kOptions, small_ask(), progress);
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().message, "it was stopped");
   EXPECT_EQ(progress.done, 0) << "not even its selections are made";
   EXPECT_FALSE(generated_trace(kOptions, &progress.stopped));
+}
+
+TEST(RowSweep, SaysWhatOfATraceWasLeftOut) {
+  auto trace = generated_trace(kOptions);
+  ASSERT_TRUE(trace);
+  SweepProgress whole, cut;
+  EXPECT_EQ(row_sweep_view(*sweep_rows(*trace, small_ask(), whole)).source, trace->source);
+  trace->left = "Steps 3 and 4 are not in it.";
+  EXPECT_EQ(row_sweep_view(*sweep_rows(*trace, small_ask(), cut)).source,
+            trace->source + ". Steps 3 and 4 are not in it.");
 }
 
 }  // namespace row_sweep_test
