@@ -17,13 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-Error never_computed(const TokenChoice& token, const TokenBlame& blame) {
+// ended: it had no number to sample from behind its last position.
+Error never_computed(const TokenChoice& token, const TokenBlame& blame, bool ended = false) {
   const std::string what =
       fmt::format("request {} never computes position {}", token.request, token.position);
   if (blame.last_position() < 0) return bad_input(what, "it computes nothing here");
   const char* prefix = token.position < blame.first_position()
                            ? "; rows of the prefix before them another request computed"
-                           : "";
+                       : ended ? "; logits of the last one are no numbers, which ended it"
+                               : "";
   return bad_input(what, fmt::format("it computes positions {} to {}{}", blame.first_position(),
                                      blame.last_position(), prefix));
 }
@@ -94,7 +96,9 @@ Result<GuiltyToken> of_scenario(const LookAt& at, const TokenChoice& token) {
     const auto summary = recorder.summary(static_cast<std::int64_t>(step));
     if (trace != nullptr && summary != nullptr && out.blame.add(*trace, *summary)) return out;
   }
-  return never_computed(token, out.blame);
+  const Request& ended = (*session)->serving().requests()[to_size(*request)];
+  return never_computed(token, out.blame,
+                        ended.state == RequestState::kAborted && ended.abort_step < 0);
 }
 
 json guilt_json(const std::optional<TokenGuilt>& guilt) {
@@ -143,6 +147,9 @@ std::vector<std::string> GuiltyToken::lines() const {
   if (blame.before()) {
     out.push_back("earlier tokens of the request, whose rows it may read: " +
                   blame.before()->sentence);
+  } else if (blame.unclear()) {
+    out.push_back("wrong in an earlier step, and whether it is for this request is not known: " +
+                  blame.unclear()->sentence);
   } else if (not_kept.empty()) {
     out.emplace_back("no op is wrong for an earlier token of the request");
   }
@@ -162,6 +169,7 @@ json guilty_token_json(const GuiltyToken& found) {
           {"kept", found.not_kept.empty()},
           {"own", guilt_json(found.blame.own())},
           {"before", guilt_json(found.blame.before())},
+          {"unclear", guilt_json(found.blame.unclear())},
           {"lines", found.lines()}};
 }
 

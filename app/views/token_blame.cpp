@@ -221,6 +221,24 @@ std::optional<TokenGuilt> first_of(const StepTrace& trace, const StepSummary& su
   return guilt_of(trace, known == blamed.end() ? blamed.front() : *known);
 }
 
+// What is wrong in the step and may be of rows of tokens before one that a later step computes.
+std::optional<TokenGuilt> unclear_of(const StepTrace& trace, const StepSummary& summary,
+                                     std::vector<std::int64_t> rows) {
+  const bool any = !rows.empty();
+  const ResultsOfRows of_rows(trace, std::move(rows));
+  for (const TapResult& result : summary.results) {
+    if (result.verdict != Verdict::kWrong) continue;
+    const as_op_info& op = *as_op_find(result.op);
+    if (op.phase == AS_PHASE_AFTER || (!any && op.role != AS_ROLE_COPY)) continue;
+    const auto narrowed = of_rows.narrowed(result);
+    if (!narrowed || narrowed->worst) continue;
+    if (const auto blamed = blame({*narrowed}); !blamed.empty()) {
+      return guilt_of(trace, blamed.front());
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool TokenBlame::add(const StepTrace& trace, const StepSummary& summary) {
@@ -235,7 +253,9 @@ bool TokenBlame::add(const StepTrace& trace, const StepSummary& summary) {
     if (position < position_) earlier.push_back(row);
     if (position == position_) own = row;
   }
-  if (!before_) before_ = first_of(trace, summary, std::move(earlier), true);
+  if (!before_) before_ = first_of(trace, summary, earlier, true);
+  // What is wrong in the token's own step is said of that.
+  if (own < 0 && !unclear_) unclear_ = unclear_of(trace, summary, std::move(earlier));
   if (own < 0) return false;
   step_ = trace.step;
   token_ = own;

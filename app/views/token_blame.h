@@ -49,13 +49,16 @@ class TokenBlame {
   const std::optional<TokenGuilt>& own() const { return own_; }
   // Of tokens before it, whose rows it reads.
   const std::optional<TokenGuilt>& before() const { return before_; }
+  // Without `before`: the first that is wrong in an earlier step and may be of such rows, which the
+  // step does not tell; blocks that move are anybody's.
+  const std::optional<TokenGuilt>& unclear() const { return unclear_; }
 
  private:
   std::int32_t request_;
   std::int64_t position_;
   std::int64_t step_ = -1, token_ = -1, first_ = -1, last_ = -1;
   bool kept_ = false;
-  std::optional<TokenGuilt> own_, before_;
+  std::optional<TokenGuilt> own_, before_, unclear_;
 };
 
 }  // namespace attnscope

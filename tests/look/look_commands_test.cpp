@@ -290,6 +290,21 @@ TEST_F(LookCommands, WhyFindsTheFirstGuiltyOpOfAToken) {
   fails(of_capture(plain, {}), 3, {"nothing was compared", "--references sim"});
 }
 
+// Blocks that move are of no token's rows, and those who meet them later are not their makers.
+TEST_F(LookCommands, WhyNamesWrongMovesOfBlocks) {
+  const auto why = [](const char* lane) {
+    return std::vector<std::string>{"why",        "swap", "--request", "c",
+                                    "--position", "55",   "--lane",    lane};
+  };
+  const Outcome out = run(why("swap_out=mutant:half_block_sent"));
+  EXPECT_NE(out.out.find("wrong in an earlier step, and whether it is for this request is not "
+                         "known: step 17, swap_out"),
+            std::string::npos)
+      << out.out << out.err;
+  fails(why("swap_in=mutant:half_block_back"), 3,
+        {"never computes position 55", "0 to 54", "no numbers, which ended it"});
+}
+
 // A prefix that another request computed has its ops there.
 TEST_F(LookCommands, WhySaysWhoComputedAPrefix) {
   const std::string shared = write("shared.json", R"({"version": 1, "name": "shared",
