@@ -15,6 +15,8 @@
 namespace attnscope {
 namespace {
 
+constexpr std::int64_t kMostPairs = std::int64_t{1} << 28;  // some ten seconds
+
 struct MaskShow {
   std::string of;  // a preset, or an expression
   std::string score;
@@ -122,6 +124,13 @@ Result<as_status> mask_show(const MaskShow& show) {
       }
     }
     const MaskedSequence sequence{show.tokens, show.keys > 0 ? show.keys : show.tokens, mask.place};
+    const std::int64_t maps = code->uses(AS_MASK_HEAD) ? show.heads : 1;
+    if (const std::int64_t pairs = sequence.queries * sequence.keys * maps; pairs > kMostPairs) {
+      return usage_error(
+          fmt::format("{} queries, {} keys and {} heads are {} pairs, each of which is asked for",
+                      sequence.queries, sequence.keys, maps, pairs),
+          fmt::format("{} at most: give fewer --tokens, --keys or --heads", kMostPairs));
+    }
     const BlockMask tiles(*code, {&sequence, 1}, show.heads);
     if (show.json) {
       all.push_back(mask_json(mask, tiles));
