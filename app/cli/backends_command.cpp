@@ -352,6 +352,9 @@ Result<as_status> compare_command(const CompareCommand& command, const ModelChoi
   } else {
     say("{}", Lines{backend_runs_text(*runs)});
   }
+  if (std::ranges::all_of(runs->runs, [](const BackendRun& r) { return !r.refused.empty(); })) {
+    return AS_BAD_INPUT;  // as explain where no backend accepts a model
+  }
   return worst_of(*runs) == Verdict::kWrong ? AS_MISMATCH : AS_OK;
 }
 

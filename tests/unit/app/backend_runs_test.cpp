@@ -132,6 +132,9 @@ TEST_F(BackendRunsCli, ComparesAndRefuses) {
   EXPECT_EQ(parsed["format"], "attnscope-backend-runs");
   EXPECT_EQ(parsed["backends"][0]["backend"], "CPU_ATTN");
   EXPECT_EQ(parsed["backends"][0]["layout"], "HND");
+  const Outcome none = run({"backends", "compare", "tiny-llama-first16", "--gpu", "cpu"});
+  EXPECT_EQ(none.code, 3) << "nothing ran";
+  EXPECT_NE(none.out.find("0 backends that take it"), std::string::npos) << none.out;
   const Outcome refused = run({"backends", "compare", "default"});
   EXPECT_EQ(refused.code, 3);
   EXPECT_NE(refused.err.find("choose a decoder"), std::string::npos) << refused.err;
