@@ -171,8 +171,8 @@ std::string compare_sentence(const RunPair& c, const ComparedToken& token, const
   if (!token.a || token.request_a < 0) {
     return fmt::format("Step {} was not recorded in {}.", place.step, c.name_a);
   }
-  std::string where = fmt::format("{} of layer {}", op_name(place),
-                                  place.layer < 0 ? std::string("-") : std::to_string(place.layer));
+  std::string where = op_name(place);
+  if (place.layer >= 0) where += fmt::format(" of layer {}", place.layer);
   if (!token.b) {
     return fmt::format("{}: {} has not recorded token {} of request \"{}\".", where, c.name_b,
                        token.position,
@@ -212,8 +212,9 @@ std::string compare_sentence(const RunPair& c, const ComparedToken& token, const
     }
     default:
       if (diff->open) {
-        return fmt::format("{}: could not be compared: {}; record both at level full, all rows.",
-                           where, diff->why);
+        return fmt::format(
+            "{}: could not be compared: {}{}.", where, diff->why,
+            as_op_role(place.op) == AS_ROLE_COPY ? "" : "; record both at level full, all rows");
       }
       return fmt::format("{}: its values were not recorded in both; record at level full.", where);
   }

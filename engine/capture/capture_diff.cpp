@@ -436,7 +436,11 @@ class Differ {
     const bool same_reads = outputs && !any && diff.inputs == DiffInputs::kEqual &&
                             read_the_same(x, y, diff) && unrecorded_.no_outputs(x, y);
     diff.open |= outputs && !any && !same_reads;
-    if (diff.open && diff.why.empty()) diff.why = "it has no output that both recorded";
+    if (diff.open && diff.why.empty()) {
+      diff.why = as_op_role(x.place.op) == AS_ROLE_COPY
+                     ? "captures keep blocks that left, not those that came"
+                     : "it has no output that both recorded";
+    }
     diff.verdict = diff.open || (!any && !same_reads) ? DiffVerdict::kUnknown
                    : equal                            ? DiffVerdict::kEqual
                                                       : DiffVerdict::kWithin;

@@ -97,16 +97,17 @@ std::string open_text(const CaptureDiff& diff) {
     const bool judged = op.judged || op.verdict < DiffVerdict::kInherited;
     if (op.open) {
       ++open;
-      if (lacking == nullptr) lacking = &op;
+      if (lacking == nullptr || as_op_role(lacking->a.op) == AS_ROLE_COPY) lacking = &op;
     } else if (!judged && op.verdict != DiffVerdict::kUnknown) {
       ++unjudged;
     }
   }
   std::string text;
   if (open > 0) {
-    text = fmt::format("{} of {} ops could not be compared: {} of step {}: {}. ", open, all,
+    text = fmt::format("{} of {} ops could not be compared: {} of step {}: {}.", open, all,
                        as_op_find(lacking->a.op)->name, lacking->a.step, lacking->why);
-    text += "Record both with --level full --rows all.";
+    if (as_op_role(lacking->a.op) != AS_ROLE_COPY)
+      text += " Record both with --level full --rows all.";
   }
   if (unjudged > 0) {
     text += fmt::format(
@@ -122,8 +123,8 @@ std::string open_text(const CaptureDiff& diff) {
 std::string first_difference(const OpDiff& d) {
   const TapDiff* worst = worst_output(d);
   std::string text =
-      fmt::format("{} of layer {} in step {}", as_op_find(d.a.op)->name,
-                  d.a.layer < 0 ? std::string("-") : std::to_string(d.a.layer), d.a.step);
+      fmt::format("{}{} in step {}", as_op_find(d.a.op)->name,
+                  d.a.layer < 0 ? "" : fmt::format(" of layer {}", d.a.layer), d.a.step);
   if (d.b.step != d.a.step) text += fmt::format(" (step {} of the second)", d.b.step);
   const bool begins = d.verdict == DiffVerdict::kOrigin || d.verdict == DiffVerdict::kDiffers;
   const bool agree = begins && d.inputs == DiffInputs::kEqual;

@@ -196,7 +196,7 @@ void compare_runs(Trial& t) {
   t.user.settle();
   t.run("compare.open=" + path);
   t.user.wait_for("compare");
-  EXPECT_TRUE(t.shows("swa_index of layer - in step"));
+  EXPECT_TRUE(t.shows("swa_index in step"));
   EXPECT_TRUE(t.shows("is where they part: its inputs agree"));
   t.run("compare.first");
   t.user.settle();

@@ -149,12 +149,12 @@ class CaptureBlameTest : public testing::Test {
   }
   std::shared_ptr<const Capture> record(const std::vector<std::string>& lanes,
                                         References references, CaptureLevel level,
-                                        const Scenario& scenario) {
+                                        const Scenario& scenario, std::int64_t steps = 4) {
     RecordOptions options;
     options.run.session.references = references;
     options.run.session.threads = 2;
     options.run.session.lanes = lanes;
-    options.run.steps = 4;
+    options.run.steps = steps;
     options.rows = 0;
     options.capture.level = level;
     options.capture.weights = level == CaptureLevel::kFull;
@@ -328,6 +328,24 @@ TEST_F(CaptureBlameTest, TablesWithoutVerdictsLeaveItOpen) {
   EXPECT_NE(open_text(d).find("could not be judged by themselves: record both with --references"),
             std::string::npos)
       << open_text(d);
+}
+
+// Where blocks came is in no capture, however it is recorded.
+TEST_F(CaptureBlameTest, MovesOfBlocksAreNamedWithoutAskingForMore) {
+  const auto swap = load_scenario("swap");
+  ASSERT_TRUE(swap) << swap.error().text();
+  const auto none = References::kNone;
+  const auto a = record({"cpu"}, none, CaptureLevel::kFull, *swap, 20);
+  const std::string bug = "swap_out=mutant:half_block_sent";
+  const auto b = record({"cpu", bug}, none, CaptureLevel::kFull, *swap, 20);
+  const CaptureDiff d = diff(*a, *b);
+  ASSERT_TRUE(d.first);
+  EXPECT_TRUE(d.first->text.starts_with("swap_out in step 17 ")) << d.first->text;
+  const std::string open = open_text(d);
+  EXPECT_NE(open.find("swap_in of step 19: captures keep blocks that left, not those that came."),
+            std::string::npos)
+      << open;
+  EXPECT_EQ(open.find("Record both with --level"), std::string::npos) << open;
 }
 
 // Checksums are of all tokens of a step: other batches have others.
