@@ -47,10 +47,12 @@ void draw_page(const CacheStudyView& view) {
 
 }  // namespace
 
+bool names_study_curves(ImVec2 size) { return size.x >= px(400); }
+
 void draw_study_plot(const StudyPlot& plot, ImVec2 size) {
-  if (!ImPlot::BeginPlot(plot.title.c_str(), size, ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText)) {
-    return;
-  }
+  const ImPlotFlags flags = ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText |
+                            (names_study_curves(size) ? 0 : ImPlotFlags_NoLegend);
+  if (!ImPlot::BeginPlot(plot.title.c_str(), size, flags)) return;
   ImPlot::SetupAxis(ImAxis_X1, "tokens", ImPlotAxisFlags_AutoFit);
   ImPlot::SetupAxis(ImAxis_Y1, nullptr,
                     plot.y_ticks.size() > 1 ? ImPlotAxisFlags_None : ImPlotAxisFlags_AutoFit);
@@ -62,10 +64,7 @@ void draw_study_plot(const StudyPlot& plot, ImVec2 size) {
     ImPlot::SetupAxisLimits(ImAxis_Y1, plot.y_ticks.front(), plot.y_ticks.back(),
                             ImPlotCond_Always);
   }
-  // Beside the curves where there is room: within it hides points.
-  const bool wide = size.x >= px(400);
-  ImPlot::SetupLegend(wide ? ImPlotLocation_East : ImPlotLocation_NorthEast,
-                      wide ? ImPlotLegendFlags_Outside : ImPlotLegendFlags_None);
+  ImPlot::SetupLegend(ImPlotLocation_East, ImPlotLegendFlags_Outside);
   for (const StudyCurve& curve : plot.curves) {
     ImPlotSpec line;
     line.LineColor = ImGui::ColorConvertU32ToFloat4(owner_colour(curve.place));

@@ -11,6 +11,10 @@
 
 namespace attnscope::gui {
 
+// Whether a plot of this size names its curves itself, beside them; in smaller ones names would
+// hide the curves, and whoever draws them says which colour is whose.
+bool names_study_curves(ImVec2 size);
+
 // Between ImGui::Begin and End. A format has one colour in all plots.
 void draw_study_plot(const StudyPlot& plot, ImVec2 size);
 

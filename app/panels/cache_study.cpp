@@ -8,6 +8,7 @@
 
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
+#include "app/gui/legend_row.h"
 #include "app/gui/study_picture.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -175,6 +176,12 @@ void CacheStudyPanel::draw(Ui& ui) {
   const float gap = ImGui::GetStyle().ItemSpacing.x;
   const ImVec2 size{(room.x - gap * static_cast<float>(across - 1)) / static_cast<float>(across),
                     std::clamp(room.y * 0.5f, px(150), px(300))};
+  if (!names_study_curves(size) && !view_.plots.empty()) {
+    LegendRow legend;
+    for (const StudyCurve& curve : view_.plots.front().curves) {
+      legend.swatch(owner_colour(curve.place), curve.name);
+    }
+  }
   for (std::size_t i = 0; i < view_.plots.size(); ++i) {
     if (i % static_cast<std::size_t>(across) != 0) ImGui::SameLine(0, gap);
     draw_study_plot(view_.plots[i], size);
