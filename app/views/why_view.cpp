@@ -222,7 +222,7 @@ class WhyBuilder {
       std::int64_t rows = 0;
       double weight = 0;
       for (const WhyRow& row : view_.rows) {
-        if (row.kind != kind) continue;
+        if (row.kind != kind || row.logit == -kInfinity) continue;  // masked
         ++rows;
         weight += row.weight;
       }

@@ -4,6 +4,7 @@
 #include "app/views/block_tables_view.h"
 #include "app/views/mass_view.h"
 #include "app/views/reach_view.h"
+#include "app/views/why_view.h"
 #include "app/views/window_view.h"
 #include "engine/model/numbers.h"
 #include "engine/session/snapshot.h"
@@ -69,6 +70,8 @@ TEST_F(SidedMasks, SayWhatTheMaskShowsOnEitherSide) {
   EXPECT_NE(own.sentence.find("The mask shows 1 of these rows."), std::string::npos)
       << own.sentence;
   EXPECT_GT(own.slots.front().weight, 0) << "place 0, position 58";
+  const WhyView why = why_view({*info_, *step_, 3, step_->token_row(0, 60), 0, 0});
+  EXPECT_NE(why.sentence.find(": 4 rows with "), std::string::npos) << why.sentence;
   EXPECT_NEAR(sum(across), 1, 1e-5);
 }
 
