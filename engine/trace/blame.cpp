@@ -20,9 +20,10 @@ bool is_given(const TapResult& result) {
 
 // Given by the session's wiring: which rows an op finds where follows from these.
 bool is_of_pages(const TapResult& result) {
-  const auto places = {"table",      "tables",  "slots",       "indices", "rows_per_block",
-                       "block_size", "window",  "mla_group",   "chunk",   "cache",
-                       "state",      "k_cache", "extra_cache", "v_cache"};
+  const auto places = {"table",      "tables",  "slots",       "indices",    "rows_per_block",
+                       "block_size", "window",  "mla_group",   "chunk",      "cache",
+                       "state",      "k_cache", "extra_cache", "v_cache",    "wide_table",
+                       "wide_slots", "k_wide",  "v_wide",      "wide_tokens"};
   return std::ranges::any_of(
       places, [&](const char* place) { return result.tap == std::string(place) + kWiringTap; });
 }

@@ -189,6 +189,13 @@ TEST(Blame, WrongRowsOfAnOpThatWasGivenOtherPagesBlameTheWiring) {
                   wrong(AS_OP_Q_ROPE_KV_INSERT, "slots.wiring", 1)});
   ASSERT_EQ(blamed.size(), 1u);
   EXPECT_EQ(blamed[0].op, AS_OP_Q_ROPE_KV_INSERT);
+  // Rows of first tokens in 16 bits have places of their own.
+  for (const char* place : {"wide_table", "wide_tokens", "k_wide", "v_wide"}) {
+    blamed = blame({wrong(AS_OP_PAGED_ATTENTION, "k_wide.read", 1),
+                    wrong(AS_OP_PAGED_ATTENTION, (std::string(place) + ".wiring").c_str(), 1)});
+    ASSERT_EQ(blamed.size(), 1u) << place;
+    EXPECT_EQ(blamed[0].first.tap, std::string(place) + ".wiring");
+  }
   // Another weight moves no rows.
   blamed = blame({wrong(AS_OP_SPARSE_ATTENTION, "cache.read", 1),
                   wrong(AS_OP_SPARSE_ATTENTION, "sinks.wiring", 1)});
