@@ -39,7 +39,7 @@ class CacheStudyPanel : public Panel {
 
 constexpr int kMostAgain = 1 << 24;
 
-// Of "128+2048,again=32": the lengths, ones that take seconds where there are none, and the tokens
+// Of "128+2048+again=32": the lengths, ones that take seconds where there are none, and the tokens
 // that are made anew, as they were where it does not say.
 struct StudyAsk {
   std::vector<std::int64_t> lengths;
@@ -51,7 +51,7 @@ Result<StudyAsk> study_ask(std::string_view value, std::int64_t again) {
   const std::string_view all = value;
   constexpr std::string_view kAgain = "again=";
   if (const std::size_t at = value.find(kAgain);
-      at != std::string_view::npos && (at == 0 || value[at - 1] == ',')) {
+      at != std::string_view::npos && (at == 0 || value[at - 1] == '+')) {
     const auto tokens =
         whole_value(value.substr(at + kAgain.size()), "tokens that are made anew", 0, kMostAgain);
     if (!tokens) return tokens.error();
@@ -68,7 +68,7 @@ Result<StudyAsk> study_ask(std::string_view value, std::int64_t again) {
     const auto read = std::from_chars(at, end, length);
     if (read.ec != std::errc{} || (read.ptr != end && *read.ptr != '+')) {
       return usage_error(fmt::format("cache_study.run: '{}' is no list of lengths", all),
-                         "such as 128+512+2048 or 128+512,again=32");
+                         "such as 128+512+2048 or 128+512+again=32");
     }
     ask.lengths.push_back(length);
     at = read.ptr + 1;
@@ -82,7 +82,7 @@ void CacheStudyPanel::register_commands(Ui& ui) {
                    .group = "View",
                    .help = "Runs a text over rows of keys and values in every format, with the "
                            "weights of the scenario that is open.",
-                   .argument = "[TOKENS+TOKENS..][,again=TOKENS]",
+                   .argument = "[TOKENS+TOKENS..][+again=TOKENS]",
                    .run = [this, &ui](std::string_view value) -> Result<void> {
                      auto ask = study_ask(value, again_);
                      if (!ask) return ask.error();

@@ -50,15 +50,16 @@ class RowSweepPanel : public Panel {
   DataTable table_;
 };
 
-// "overlap=0.85,batch=4": what is not named stays as it was.
+// "overlap=0.85+batch=4": what is not named stays as it was. A comma parts numbers, too, but on
+// the command line the commands.
 Result<void> RowSweepPanel::generate(std::string_view value) {
   GeneratorOptions options = options_;
   const auto refuse = [&](std::string_view part) {
     return usage_error(fmt::format("\"{}\": no number of generated selections", part),
-                       "such as overlap=0.85,batch=4,context=32768,top-k=2048,steps=32");
+                       "such as overlap=0.85+batch=4+context=32768+top-k=2048+steps=32");
   };
   for (std::size_t begin = 0; begin < value.size();) {
-    const std::string_view part = value.substr(begin, value.find(',', begin) - begin);
+    const std::string_view part = value.substr(begin, value.find_first_of("+,", begin) - begin);
     begin += part.size() + 1;
     const std::size_t equals = part.find('=');
     if (equals == std::string_view::npos) return refuse(part);
@@ -96,8 +97,8 @@ void RowSweepPanel::register_commands(Ui& ui) {
                    .title = "Pool sweeps: of generated selections",
                    .group = "View",
                    .help = "Tries pools of rows on selections that are made with a given overlap: "
-                           "overlap=0.85,batch=4,context=32768.",
-                   .argument = "[NAME=NUMBER,..]",
+                           "overlap=0.85+batch=4+context=32768.",
+                   .argument = "[NAME=NUMBER+..]",
                    .run = [this, &ui](std::string_view value) -> Result<void> {
                      if (auto ok = generate(value); !ok) return ok;
                      return ui.commands.run("panel.row_sweep");

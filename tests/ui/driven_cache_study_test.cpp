@@ -62,8 +62,8 @@ TEST(DrivenCacheStudy, MakesChosenTokensAnewWhereTheFieldSaysSo) {
   DrivenApp app(References::kNone);
   app.drive([&](User& user) {
     open_llama(app, user);
-    EXPECT_FALSE(app->commands().run("cache_study.run=32,again=x"));
-    const auto many = app->commands().run("cache_study.run=32,again=16000000");
+    EXPECT_FALSE(app->commands().run("cache_study.run=32+again=x"));
+    const auto many = app->commands().run("cache_study.run=32+again=16000000");
     ASSERT_FALSE(many);
     EXPECT_NE(many.error().text().find("tokens made anew"), std::string::npos);
     user.show("cache_study");

@@ -61,7 +61,7 @@ Effects shell_effects() {
   e["row_sweep.generate"] = [](Trial& t) {
     EXPECT_FALSE(t.app->commands().run("row_sweep.generate=overlap"));
     EXPECT_FALSE(t.app->commands().run("row_sweep.generate=layers=2"));
-    t.run("row_sweep.generate=overlap=0.5,batch=2,context=600,top-k=64,steps=4");
+    t.run("row_sweep.generate=overlap=0.5+batch=2,context=600+top-k=64+steps=4");
     EXPECT_TRUE(t.in_front("row_sweep"));
     wait_for(t, "of generated: context 600, batch 2, top-k 64, overlap 0.5");
   };
