@@ -430,16 +430,12 @@ void Workbench::move_to(const Place& place, bool one_op) {
 bool Workbench::is_absent(const Place& place) const {
   const StepSummary* known = snapshot_ ? snapshot_->summary(place.step) : nullptr;
   if (known == nullptr || known->timings.empty()) return false;
-  const auto runs = [&](const Place& p) {
-    return std::ranges::any_of(
-        known->timings, [&](const OpTiming& t) { return t.layer == p.layer && t.op == p.op; });
-  };
-  if (runs(place)) return false;
+  if (has_run(known->timings, place)) return false;
   if (known->complete) return true;
   const std::vector<as_op_id>& before = snapshot_->info->ops_before;
   const auto at = std::ranges::find(before, place.op);
   return place.layer < 0 && at != before.end() && std::any_of(at, before.end(), [&](as_op_id op) {
-           return runs({place.step, -1, op});
+           return has_run(known->timings, {place.step, -1, op});
          });
 }
 

@@ -119,10 +119,13 @@ Result<void> go_to_step_end(Session& session, std::int64_t step) {
 
 Result<void> go_to_step_of(Session& session, const Place& place) {
   if (auto ok = go_to_step_end(session, place.step); !ok || session.cancelled()) return ok;
-  const std::vector<OpTiming>& ran = session.history().back().timings;
-  const bool found = std::ranges::any_of(
-      ran, [&](const OpTiming& t) { return t.layer == place.layer && t.op == place.op; });
-  return found ? Result<void>() : did_not_run(place);
+  if (has_run(session.history().back().timings, place)) return {};
+  return did_not_run(place);
+}
+
+bool has_run(const std::vector<OpTiming>& ops, const Place& place) {
+  return std::ranges::any_of(
+      ops, [&](const OpTiming& t) { return t.layer == place.layer && t.op == place.op; });
 }
 
 Result<BlockBytes> read_block(const Session& session, std::int32_t block) {

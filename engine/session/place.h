@@ -20,7 +20,10 @@ Result<void> go_to(Session& session, const Place& place);
 // Runs to the end of step `step` (its last op has just run).
 Result<void> go_to_step_end(Session& session, std::int64_t step);
 
-// The same for the step of `place`; AS_BAD_INPUT where that op did not run in it.
+// Whether a step with these ops has run that of `place`.
+bool has_run(const std::vector<OpTiming>& ops, const Place& place);
+
+// To the end of the step of `place`; AS_BAD_INPUT where that op did not run in it.
 Result<void> go_to_step_of(Session& session, const Place& place);
 
 // Bytes of one block as they are now.

@@ -44,10 +44,9 @@ TEST_F(MaskCli, TakesExpressionsAndSaysWhereTheyAreWrong) {
   refused({"mask", "show", "kv_idx < q"}, "column 10: \"q\" is no name");
   refused({"mask", "show", "causal", "--score", "soft_cap()"}, "--score soft_cap(): column 10");
   refused({"mask", "show", "tiny"}, "attends over what it selects");
-  const std::vector<std::string> most = {"--tokens", "8192", "--heads", "256"};
-  std::vector<std::string> words = {"mask", "show", "head < 3 && causal"};
-  words.insert(words.end(), most.begin(), most.end());
-  const Outcome large = run(words);  // which took minutes
+  // Took minutes.
+  const Outcome large =
+      run({"mask", "show", "head < 3 && causal", "--tokens", "8192", "--heads", "256"});
   EXPECT_EQ(large.code, 2);
   EXPECT_NE(large.err.find("268435456 at most"), std::string::npos) << large.err;
 }
