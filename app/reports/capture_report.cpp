@@ -8,6 +8,7 @@
 #include "app/reports/report_parts.h"
 #include "app/text/format.h"
 #include "app/views/batch_view.h"
+#include "app/views/launch_view.h"
 #include "engine/io/json_text.h"
 #include "engine/io/printable.h"
 
@@ -26,6 +27,38 @@ json verdicts(const StepSummary& summary) {
   return counts;
 }
 
+json extent_json(const LaunchExtent& e) { return {e.x, e.y, e.z}; }
+
+json launches_json(const OpLaunches& launches) {
+  json kernels = json::array();
+  for (const LaunchRow& row : launch_rows(launches)) {
+    const KernelLaunch& k = row.kernel;
+    json& out =
+        kernels.emplace_back(json{{"name", k.name},
+                                  {"times", row.times},
+                                  {"grid", extent_json(k.grid)},
+                                  {"block", extent_json(k.block)},
+                                  {"cluster", extent_json(k.cluster)},
+                                  {"registers", k.registers},
+                                  {"static_shared", k.static_shared},
+                                  {"dynamic_shared", k.dynamic_shared},
+                                  {"local", k.local},
+                                  {"blocks_at_once", row.at_once},
+                                  {"waves", row.waves},
+                                  {"text", launch_text(row)},
+                                  {"occupancy_text", launch_occupancy_text(row, launches)}});
+    if (row.occupancy) {
+      out["occupancy"] = {{"blocks", row.occupancy->blocks},
+                          {"share", row.occupancy->share},
+                          {"by", row.occupancy->by}};
+    }
+  }
+  return {{"gpu", fmt::format("sm_{}{}", launches.major, launches.minor)},
+          {"multiprocessors", launches.multiprocessors},
+          {"unknown", launches.unknown},
+          {"kernels", std::move(kernels)}};
+}
+
 json op_json(const OpEntry& op) {
   json taps = json::array();
   for (const TapEntry& tap : op.taps) {
@@ -38,12 +71,14 @@ json op_json(const OpEntry& op) {
     if (tap.stats) t["stats"] = to_json_fields(*tap.stats);
     taps.push_back(std::move(t));
   }
-  return {{"op", as_op_find(op.op)->name},
-          {"layer", op.layer},
-          {"lane", op.lane},
-          {"microseconds", op.microseconds},
-          {"verdict", verdict_name(op.worst)},
-          {"taps", std::move(taps)}};
+  json out = {{"op", as_op_find(op.op)->name},
+              {"layer", op.layer},
+              {"lane", op.lane},
+              {"microseconds", op.microseconds},
+              {"verdict", verdict_name(op.worst)},
+              {"taps", std::move(taps)}};
+  if (op.launches) out["launches"] = launches_json(*op.launches);
+  return out;
 }
 
 std::string recorded_shape(const json& tap) {
@@ -122,6 +157,31 @@ void append_step(std::string& out, const json& step) {
   }
 }
 
+void append_launches(std::string& out, const json& step) {
+  bool any = false;
+  for (const json& op : step.at("ops")) {
+    if (!op.contains("launches")) continue;
+    const json& launches = op.at("launches");
+    if (!any) {
+      out += fmt::format("\nkernels of step {}\n  {:<5} {:<25} {:>9}  {}\n",
+                         step.at("step").get<std::int64_t>(), "layer", "op", "time", "launch");
+    }
+    any = true;
+    const auto layer = op.at("layer").get<int>();
+    std::string head =
+        fmt::format("  {:<5} {:<25} {:>9}", layer < 0 ? "-" : std::to_string(layer),
+                    op.at("op").get<std::string>(), format_us(number_of(op.at("microseconds"))));
+    const std::string below(43, ' ');
+    const auto unknown = launches.at("unknown").get<std::string>();
+    if (!unknown.empty()) out += head + "  not known: " + unknown + "\n";
+    for (const json& kernel : launches.at("kernels")) {
+      out += head + "  " + kernel.at("text").get<std::string>() + "\n";
+      out += below + "    " + kernel.at("occupancy_text").get<std::string>() + "\n";
+      head = below;
+    }
+  }
+}
+
 }  // namespace
 
 Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t> step) {
@@ -172,13 +232,13 @@ Result<json> describe_capture(const Capture& capture, std::optional<std::int64_t
   if (!step) return out;
   auto entry = capture.entry(*step);
   if (!entry) return entry.error();
+  auto trace = capture.trace(*step);  // which also checks what the entry says
+  if (!trace) return trace.error();
   json ops = json::array();
   if (*entry) {
     for (const OpEntry& op : (*entry)->ops) ops.push_back(op_json(op));
   }
   out["shown"] = {{"step", *step}, {"ops", ops}};
-  auto trace = capture.trace(*step);
-  if (!trace) return trace.error();
   if (*trace) out["shown"]["batch"] = batch_json(*capture.info(), **trace);
   return out;
 }
@@ -228,7 +288,10 @@ std::string format_capture(const json& description) {
     }
   }
   out += format_blamed(d.at("blamed"));
-  if (d.contains("shown")) append_step(out, d.at("shown"));
+  if (d.contains("shown")) {
+    append_step(out, d.at("shown"));
+    append_launches(out, d.at("shown"));
+  }
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/text/format.h"
+#include "app/views/launch_view.h"
 #include "app/views/op_order.h"
 #include "app/views/timeline_view.h"
 #include "engine/family/lifetimes.h"
@@ -331,6 +332,7 @@ std::string pipeline_card_text(const PipelineCard& card) {
     text += "\nnothing was compared";
   }
   if (card.trace == nullptr) return text + "\nits tensors are not kept";
+  for (const std::string& line : launch_lines(card.trace->launches)) text += "\n" + line;
   for (const bool output : {false, true}) {
     std::string line;
     for (const TapCopy& tap : card.trace->taps) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "kernels/params/kernel_launch.h"
 #include "kernels/params/result.h"
 
 namespace attnscope {
@@ -58,6 +59,10 @@ class ComputeDevice {
   // it. Nothing may be allocated meanwhile. replay() runs it again on the main stream.
   virtual Result<std::size_t> record(const std::function<Result<void>()>& work) = 0;
   virtual Result<void> replay(std::size_t graph) = 0;
+
+  // The kernels that `work` would put on the main stream, without running it. It has run before, so
+  // that it allocates nothing. An error leaves the device as it was: not all work can be captured.
+  virtual Result<OpLaunches> launches(const std::function<Result<void>()>& work) = 0;
 };
 
 // GPU 0 by CUDA; AS_NO_ENVIRONMENT where there is none, or in a build without CUDA.

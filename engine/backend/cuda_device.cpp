@@ -3,6 +3,7 @@
 
 #include "engine/backend/compute_device.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/launches.h"
 
 namespace attnscope {
 namespace {
@@ -100,6 +101,10 @@ class CudaDevice : public ComputeDevice {
     return graphs_.size() - 1;
   }
   Result<void> replay(std::size_t graph) override { return graphs_[graph].launch(streams_[0]); }
+
+  Result<OpLaunches> launches(const std::function<Result<void>()>& work) override {
+    return cuda::launches_of(streams_[0], work);
+  }
 
  private:
   static std::size_t index(int branch) { return static_cast<std::size_t>(branch); }

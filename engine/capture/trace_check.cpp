@@ -255,6 +255,28 @@ void check_attention(Check& check, const AttentionCopy& a, const StepTrace& t,
   check.size(a.sinks, a.heads, "sinks of attention");
 }
 
+// What CUDA allows: CUDA C++ Programming Guide, technical specifications by compute capability.
+void check_launch(Check& check, const KernelLaunch& k) {
+  constexpr std::int64_t kWide = (std::int64_t{1} << 31) - 1, kHigh = 65535, kThreads = 1024;
+  const auto within = [](const LaunchExtent& e, std::int64_t x, std::int64_t y, std::int64_t z) {
+    return e.x >= 1 && e.x <= x && e.y >= 1 && e.y <= y && e.z >= 1 && e.z <= z;
+  };
+  check.that(within(k.grid, kWide, kHigh, kHigh) && within(k.block, kThreads, kThreads, 64) &&
+                 within(k.cluster, kThreads, kThreads, kThreads),
+             "a launch has a grid that no GPU takes");
+  for (const std::int64_t n :
+       {k.registers, k.static_shared, k.dynamic_shared, k.local, k.at_once}) {
+    check.that(n >= 0 && n <= kWide, "a launch has numbers that no GPU has");
+  }
+}
+
+void check_launches(Check& check, const OpLaunches& launches) {
+  for (const std::int64_t n : {launches.major, launches.minor, launches.multiprocessors}) {
+    check.that(n >= 0 && n <= 1 << 20, "launches are of no GPU");
+  }
+  for (const KernelLaunch& kernel : launches.kernels) check_launch(check, kernel);
+}
+
 }  // namespace
 
 std::string check_trace(const StepTrace& trace, const SessionInfo& info) {
@@ -268,6 +290,7 @@ std::string check_trace(const StepTrace& trace, const SessionInfo& info) {
   for (const auto& op : trace.ops) {
     if (!check.ok()) return fmt::format("step {}: {}", trace.step, check.wrong());
     const bool head = as_op_find(op->place.op)->phase == AS_PHASE_AFTER;
+    check_launches(check, op->launches);
     for (const TapCopy& tap : op->taps) check_axes(check, tap, trace, info, head);
     for (const RowsCopy& rows : op->rows) check_rows(check, rows, trace, info);
     if (op->attention) check_attention(check, *op->attention, trace, info);

@@ -55,6 +55,7 @@ struct OpEntry {
   std::vector<TapEntry> taps;
   std::vector<RowsEntry> rows;
   std::optional<AttentionEntry> attention;
+  std::optional<OpLaunches> launches;  // of a GPU's lane
 };
 
 struct TraceEntry {
@@ -118,6 +119,7 @@ void fields(V& v, OpEntry& o) {
   v("taps", o.taps);
   v("rows", o.rows);
   v("attention", o.attention);
+  v.later("launches", o.launches);
 }
 template <class V>
 void fields(V& v, TraceEntry& t) {

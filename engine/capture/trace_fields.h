@@ -136,6 +136,35 @@ void fields(V& v, OpTiming& t) {
 }
 
 template <class V>
+void fields(V& v, LaunchExtent& e) {
+  v("x", e.x);
+  v("y", e.y);
+  v("z", e.z);
+}
+
+template <class V>
+void fields(V& v, KernelLaunch& k) {
+  v("name", k.name);
+  v("grid", k.grid);
+  v("block", k.block);
+  v("cluster", k.cluster);
+  v("registers", k.registers);
+  v("static_shared", k.static_shared);
+  v("dynamic_shared", k.dynamic_shared);
+  v("local", k.local);
+  v("at_once", k.at_once);
+}
+
+template <class V>
+void fields(V& v, OpLaunches& l) {
+  v("major", l.major);
+  v("minor", l.minor);
+  v("multiprocessors", l.multiprocessors);
+  v("kernels", l.kernels);
+  v("unknown", l.unknown);
+}
+
+template <class V>
 void fields(V& v, PoolCounts& p) {
   v("layer", p.layer);
   v("hits", p.hits);

@@ -233,6 +233,7 @@ Result<std::shared_ptr<const StepTrace>> read_trace(const TraceEntry& entry,
     op->place = {entry.step, o.layer, o.op};
     op->lane = o.lane;
     op->microseconds = o.microseconds;
+    op->launches = o.launches.value_or(OpLaunches{});
     if (entry.tables) {
       read_taps(o, payload, weights, *op);
       read_rows(o, payload, *op);

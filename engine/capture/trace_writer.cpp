@@ -185,6 +185,7 @@ TraceEntry TraceWriter::describe(const StepTrace& trace, TensorWriter& writer,
     out.op = op->place.op;
     out.lane = op->lane;
     out.microseconds = op->microseconds;
+    if (!op->launches.empty()) out.launches = op->launches;
     out.worst = op->worst;
     out.budget_used = op->budget_used;
     const std::string prefix = place_name(*op);

@@ -94,6 +94,7 @@ class Mover {
     op->place = from.place;
     op->lane = from.lane;
     op->microseconds = from.microseconds;
+    op->launches = from.launches;
     op->rows = from.rows;
     op->attention = from.attention ? moved(*from.attention, pieces_) : nullptr;
     op->results = from.results;

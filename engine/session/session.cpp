@@ -487,6 +487,7 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
   Result<void> ran;
   const StandInWatch watch;
   last_called_ = params;
+  launches_ = {};
   if (change_ != nullptr && change_->changes(id, layer)) {
     ran = run_changed(layer, params, call);
   } else {
@@ -495,7 +496,8 @@ Result<void> Session::run_op(as_op_id id, int layer, OpParams& params) {
     last_called_ = **called;
     ran = on_ranks(id, layer)   ? run_on_ranks(id, layer, **called, call)
           : overlaps(id, layer) ? run_overlapped(layer, **called, call, is_seen)
-          : by_device ? device_->run(lane, lanes_.function(id), layer, **called, call, is_seen)
+          : by_device ? device_->run(lane, lanes_.function(id), layer, **called, call, is_seen,
+                                     observer_ != nullptr ? &launches_ : nullptr)
                       : call_op(lanes_.function(id), (*called)->data(), call);
   }
   double elapsed = seconds_since(start);

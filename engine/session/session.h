@@ -193,6 +193,8 @@ class Session {
   // The same as its lane got them: with other lists where these are adversarial.
   const OpParams& last_called() const { return last_called_; }
   const OpParams& last_forced() const { return verifier_->forced(); }
+  // Its kernels, where a device ran it in one piece and an observer is there.
+  const OpLaunches& last_launches() const { return launches_; }
 
   const SessionParts& parts() const { return parts_; }
   // Requests, tables and blocks.
@@ -405,6 +407,7 @@ class Session {
   std::unique_ptr<RewindPoints> rewind_points_;
   std::int64_t rewind_every_ = 0;
   OpParams last_params_, last_called_;
+  OpLaunches launches_;
   bool ran_any_ = false;
   std::atomic<bool> cancelled_{false};
   SessionObserver* observer_ = nullptr;

@@ -290,6 +290,7 @@ void TraceRecorder::State::record_op(const Session& session) {
   op->place = {position, timing.layer, id};
   op->lane = session.lanes().lane(id);
   op->microseconds = timing.microseconds;
+  op->launches = session.last_launches();
   copy_taps(session, trace.kept, options.keeps, current->outputs, scratch, *op);
   if (as_op_role(id) == AS_ROLE_ATTENTION && options.attention) {
     op->attention = copy_with_rows(session, trace.kept);

@@ -1,6 +1,7 @@
 // In place of the CUDA lane in builds without it.
 #include "kernels/cuda/cuda_lane.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/launches.h"
 
 namespace attnscope::cuda {
 namespace {
@@ -61,5 +62,9 @@ Result<Graph> Graph::capture(const Stream&, const std::function<Result<void>()>&
   return Device::get().error();
 }
 Result<void> Graph::launch(const Stream&) const { return Device::get().error(); }
+
+Result<OpLaunches> launches_of(const Stream&, const std::function<Result<void>()>&) {
+  return Device::get().error();
+}
 
 }  // namespace attnscope::cuda

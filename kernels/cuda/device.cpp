@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/cuda/captured_graph.h"
 #include "kernels/cuda/fill_pieces.h"
 
 namespace attnscope::cuda {
@@ -261,7 +262,8 @@ Graph::~Graph() {
   if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));
 }
 
-Result<Graph> Graph::capture(const Stream& stream, const std::function<Result<void>()>& work) {
+Result<CapturedGraph> capture_graph(const Stream& stream,
+                                    const std::function<Result<void>()>& work) {
   cudaError_t code = cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal);
   if (code != cudaSuccess) return device_error(code, "capture of a CUDA graph");
   const Result<void> worked = work();
@@ -272,9 +274,15 @@ Result<Graph> Graph::capture(const Stream& stream, const std::function<Result<vo
     cudaGetLastError();
     return worked ? device_error(code, "capture of a CUDA graph") : worked.error();
   }
+  return CapturedGraph(graph);
+}
+
+Result<Graph> Graph::capture(const Stream& stream, const std::function<Result<void>()>& work) {
+  const auto graph = capture_graph(stream, work);
+  if (!graph) return graph.error();
   cudaGraphExec_t exec = nullptr;
-  code = cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority);
-  cudaGraphDestroy(graph);
+  const cudaError_t code =
+      cudaGraphInstantiate(&exec, graph->get(), cudaGraphInstantiateFlagUseNodePriority);
   if (code != cudaSuccess) return device_error(code, "a CUDA graph");
   return Graph(exec);
 }

@@ -2,8 +2,10 @@
 // beside ref.sim; tokens of the CPU lane.
 #include <algorithm>
 
+#include "engine/backend/occupancy.h"
 #include "engine/config/scenario.h"
 #include "engine/session/session.h"
+#include "engine/session/snapshot.h"
 #include "kernels/cuda/cuda_lane.h"
 #include "tests/gpu/support.h"
 #include "tests/unit/app/small_scenario.h"
@@ -362,6 +364,49 @@ TEST(GpuSession, EveryTapOfAVerificationIsRight) {
     }
   }
   EXPECT_GT(session->serving().totals().drafted, 0);
+}
+
+// Every op that ran on the GPU says which kernels it launched, the rules of occupancy give what the
+// driver does, and looking changes nothing.
+TEST(GpuSession, LaunchesOfOpsAreKnown) {
+  for (const char* name : {"flash", "tiny-v3.2", "tiny-llama-fp8", "tiny-gptoss"}) {
+    const std::string path =
+        std::string(ATTNSCOPE_SOURCE_DIR "/assets/scenarios/") + name + ".json";
+    auto seen = make({"cuda"}, References::kNone, {}, {}, false, nullptr, path.c_str());
+    auto unseen = make({"cuda"}, References::kNone, {}, {}, false, nullptr, path.c_str());
+    TraceRecorder recorder{TraceOptions{}};
+    seen->set_observer(&recorder);
+    std::int64_t ops = 0, kernels = 0;
+    for (int i = 0; i < 6 && !seen->finished(); ++i) {
+      ASSERT_TRUE(seen->step()) << name;
+      ASSERT_TRUE(unseen->step()) << name;
+      ASSERT_EQ(seen->digest(), unseen->digest()) << name << ", step " << i;
+      const auto shown = take_snapshot(*seen, recorder, session_info(*seen), 1);
+      const StepTrace* trace = shown->trace(shown->steps.back()->step);
+      ASSERT_NE(trace, nullptr);
+      for (const auto& op : trace->ops) {
+        if (as_op_find(op->place.op)->phase == AS_PHASE_BEFORE) continue;
+        const std::string what = std::string(name) + " " + as_op_find(op->place.op)->name;
+        ++ops;
+        EXPECT_EQ(op->launches.unknown, "") << what;
+        EXPECT_FALSE(op->launches.kernels.empty()) << what;
+        for (const KernelLaunch& k : op->launches.kernels) {
+          ++kernels;
+          EXPECT_FALSE(k.name.empty() || k.name.starts_with("_Z")) << what << ": " << k.name;
+          const auto of = occupancy(
+              {.threads = k.block.count(),
+               .registers = k.registers,
+               .shared = k.static_shared + k.dynamic_shared},
+              {static_cast<int>(op->launches.major), static_cast<int>(op->launches.minor)});
+          ASSERT_TRUE(of) << what << ": " << of.error().text();
+          EXPECT_EQ(of->blocks, k.at_once) << what << ": " << k.name;
+        }
+      }
+    }
+    EXPECT_GT(ops, 50) << name;
+    EXPECT_GE(kernels, ops) << name;
+    EXPECT_FALSE(seen->device_error()) << name;
+  }
 }
 
 }  // namespace

@@ -407,10 +407,18 @@ Result<void> DecodePlan::call(const Step& step, int branch, bool timed) {
   return timed ? device_.mark(branch, event + 1) : Result<void>{};
 }
 
+const DecodePlan::Step& DecodePlan::step_of(int layer, as_op_id op) const {
+  return *std::find_if(steps_.begin(), steps_.end(),
+                       [&](const Step& s) { return s.launch.layer == layer && s.launch.op == op; });
+}
+
+Result<OpLaunches> DecodePlan::launches(int layer, as_op_id op) {
+  const Step& step = step_of(layer, op);
+  return device_.launches([&] { return call(step, 0, false); });
+}
+
 Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
-  const auto step = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) {
-    return s.launch.layer == layer && s.launch.op == op;
-  });
+  const Step* const step = &step_of(layer, op);
   const as_op_info& info = step->params.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];
@@ -420,7 +428,7 @@ Result<void> DecodePlan::run(int layer, as_op_id op, bool poison) {
     const std::uint8_t byte = poison_byte(tap, t.dtype, (begun_ + layer) % 2 != 0);
     if (auto ok = device_.fill(t.data, byte, tensor_bytes(t)); !ok) return ok;
   }
-  timed_.push_back(static_cast<std::size_t>(step - steps_.begin()));
+  timed_.push_back(static_cast<std::size_t>(step - steps_.data()));
   return call(*step, 0, true);
 }
 
@@ -465,9 +473,7 @@ Result<void> DecodePlan::finish(StepMetadata& step, const as_tensor& sampled) {
 }
 
 Result<void> DecodePlan::fetch(int layer, const OpParams& host, bool inputs) {
-  const auto step = std::find_if(steps_.begin(), steps_.end(), [&](const Step& s) {
-    return s.launch.layer == layer && s.launch.op == host.op();
-  });
+  const Step* const step = &step_of(layer, host.op());
   const as_op_info& info = host.info();
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& tap = info.taps[i];

@@ -54,6 +54,8 @@ class DecodePlan {
   Result<void> begin(const StepMetadata& step, const as_tensor& hidden, bool whole);
   // Runs one op (layer -1: after the layers) on the main stream.
   Result<void> run(int layer, as_op_id op, bool poison);
+  // The kernels that run() of an op launches, once it has run.
+  Result<OpLaunches> launches(int layer, as_op_id op);
   // Starts every op after begin(); the second time it is a graph. timed: times() will be asked for.
   Result<void> launch(bool timed);
   // Waits for them. The step gets its slots and lists, where they are made here; `sampled` the
@@ -85,6 +87,7 @@ class DecodePlan {
   Result<void> build(const LaneSelector& lanes);
   Result<void> pack_pieces();
   void add(const Launch& launch, const LaneSelector& lanes);
+  const Step& step_of(int layer, as_op_id op) const;
   bool is_packed(const as_tensor& tensor) const;
   // Memory on the device for the values; they share it where none needs its own (value_places.h).
   Result<void> place();

@@ -110,10 +110,12 @@ Result<void> DeviceRun::travel(const std::string& lane, as_op_fn function, int l
 Result<void> DeviceRun::show(const OpParams& params) { return residency_->show(params); }
 
 Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int layer,
-                            const OpParams& params, const as_call& host_call, bool seen) {
+                            const OpParams& params, const as_call& host_call, bool seen,
+                            OpLaunches* launches) {
   if (lane != kLane) return run_on_host(function, params, host_call);
   if (plan_ != nullptr) {
     if (auto ok = plan_->run(layer, params.op(), seen); !ok) return ok;
+    if (launches != nullptr) look_at(function, layer, params, *launches);
     residency_->device_wrote(params);
     if (!seen)
       return params.op() == AS_OP_SAMPLE ? plan_->fetch(layer, params, false) : Result<void>{};
@@ -122,8 +124,17 @@ Result<void> DeviceRun::run(const std::string& lane, as_op_fn function, int laye
   }
   ran_.push_back({params.op(), layer});
   if (auto ok = residency_->run(function, params, seen); !ok) return ok;
+  if (launches != nullptr) look_at(function, layer, params, *launches);
   if (!seen && params.op() != AS_OP_SAMPLE) return {};
   return seen ? residency_->show(params) : residency_->fetch(params);
+}
+
+// The op has run: what cannot be learned of it is no failure.
+void DeviceRun::look_at(as_op_fn function, int layer, const OpParams& params,
+                        OpLaunches& launches) {
+  auto found = plan_ != nullptr ? plan_->launches(layer, params.op())
+                                : residency_->launches(function, params);
+  launches = found ? std::move(*found) : OpLaunches::not_known(found.error().message);
 }
 
 Result<void> DeviceRun::gather(const as_tensor& hidden, const std::vector<std::int64_t>& rows,

@@ -34,9 +34,10 @@ class DeviceRun {
   static bool makes_lists(const ModelGraph& graph, const LaneSelector& lanes);
 
   // Runs an op of a layer or of the head in its lane. seen: inputs and outputs are on the host
-  // afterwards, outputs had started as NaN.
+  // afterwards, outputs had started as NaN. launches: gets the kernels, where the device ran it;
+  // nullptr = nobody asks.
   Result<void> run(const std::string& lane, as_op_fn function, int layer, const OpParams& params,
-                   const as_call& host_call, bool seen);
+                   const as_call& host_call, bool seen, OpLaunches* launches);
   // Runs an op that is none of the session's own; its tensors stay where they are.
   Result<void> run_beside(const std::string& lane, as_op_fn function, const OpParams& params,
                           const as_call& host_call);
@@ -68,6 +69,7 @@ class DeviceRun {
   Residency& residency() { return *residency_; }
 
  private:
+  void look_at(as_op_fn function, int layer, const OpParams& params, OpLaunches& launches);
   Result<void> run_on_host(as_op_fn function, const OpParams& params, const as_call& call);
 
   DeviceRun(const SessionParts& parts, const Slab& slab, const PlanShape& most, bool serial)

@@ -266,6 +266,17 @@ Result<void> Residency::run(as_op_fn function, const OpParams& params, bool pois
   return {};
 }
 
+Result<OpLaunches> Residency::launches(as_op_fn function, const OpParams& params) {
+  if (params.op() == AS_OP_EXCHANGE_ROWS) return OpLaunches::not_known("rows travel in pieces");
+  const auto there = moved(params, false);
+  if (!there) return there.error();
+  return device_->launches([&] {
+    as_call call = host_call(nullptr);
+    call.stream = device_->stream(0);
+    return call_op(function, there->data(), call);
+  });
+}
+
 Result<void> Residency::run_part(as_op_fn function, const OpParams& params, TokenPart tokens) {
   if (params.op() == AS_OP_EXCHANGE_ROWS) return exchange(function, params, false);
   auto there = moved(params, false);

@@ -45,6 +45,8 @@ class Residency : public SlabMirror {
   // Runs an op of the device's lane on the main stream; the same params with host addresses.
   // poison: outputs start as output_poison.h says. An event before it and one after it are marked.
   Result<void> run(as_op_fn function, const OpParams& params, bool poison);
+  // The kernels that run() has launched, before anything else is done with the op's tensors.
+  Result<OpLaunches> launches(as_op_fn function, const OpParams& params);
   // For some of the step's tokens alone; what others have in the outputs stays.
   Result<void> run_part(as_op_fn function, const OpParams& params, TokenPart tokens);
   // The same of exchange_rows: the pages that it reads and writes are those in host memory, which

@@ -27,6 +27,7 @@
 #include "engine/session/step/step_coverage.h"
 #include "engine/trace/tap_result.h"
 #include "engine/trace/tap_stats.h"
+#include "kernels/params/kernel_launch.h"
 #include "kernels/params/op_table.h"
 #include "kernels/params/tensor.h"
 
@@ -113,6 +114,7 @@ struct OpTrace {
   Place place;
   std::string lane;
   double microseconds = 0;
+  OpLaunches launches;        // of a GPU's lane
   std::vector<TapCopy> taps;  // in the order of the op table; absent tensors left out
   std::vector<RowsCopy> rows;
   std::shared_ptr<const AttentionCopy> attention;  // sparse_attention alone

@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "app/wiring/wiring.h"
@@ -119,6 +120,30 @@ class HostDevice : public ComputeDevice {
     ++counts.replays;
     for (const auto& work : graphs_[graph]) work();
     return {};
+  }
+
+  // As of a GPU of ten multiprocessors: one kernel for each call of `work`.
+  Result<OpLaunches> launches(const std::function<Result<void>()>& work) override {
+    const Counts before = counts;
+    const std::int64_t fails = std::exchange(fail_after, -1);
+    const Result<std::size_t> recorded = record(work);
+    counts = before;
+    fail_after = fails;
+    if (!recorded) return recorded.error();
+    OpLaunches out{.major = 9, .minor = 0, .multiprocessors = 10, .kernels = {}, .unknown = {}};
+    for (std::size_t i = 0; i < graphs_.back().size(); ++i) {
+      out.kernels.push_back({.name = "host<64>",
+                             .grid = {20, 2, 1},
+                             .block = {256, 1, 1},
+                             .cluster = {},
+                             .registers = 128,
+                             .static_shared = 1024,
+                             .dynamic_shared = 96 << 10,
+                             .local = 0,
+                             .at_once = 2});
+    }
+    graphs_.pop_back();
+    return out;
   }
 
   // Now, or whenever the graph being recorded is replayed.
