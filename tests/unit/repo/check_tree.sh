@@ -145,7 +145,7 @@ check_layers() {
 # ---- c99: the headers that plugins include are plain C99, one by one
 
 # The only C++ headers among them.
-cpp_headers='kernels/params/lane_table.h kernels/params/result.h'
+cpp_headers='kernels/params/kernel_launch.h kernels/params/lane_table.h kernels/params/result.h'
 cpp_headers+=' kernels/params/row_access.h kernels/params/tensor_view.h'
 
 check_c99() {
