@@ -67,7 +67,7 @@ constexpr std::size_t kBytes = sizeof(Shared<fp4>) + 1024;  // the base may have
 constexpr int kSteps = AS_INDEX_DIM / 16;
 // A thread is launched with 96 registers: 4 * 104 + 64 = 5 * 96.
 constexpr int kScorerRegisters = 104, kCopierRegisters = 64;
-constexpr std::uint32_t kPanel = kHeads * 128;
+constexpr int kPanel = kHeads * 128;
 
 struct Quad {
   std::uint32_t low, high;
@@ -190,9 +190,12 @@ __device__ void copy_pages(const Params& p, const CacheView& cache, const CUtens
   const int w = __shfl_sync(kAllLanes, tid / 32, 0);
   PageRun run;
   run.start(p);
-  Turn turn{w, 1};  // the first phase that nobody has come to counts as over
+  Turn turn{w, 1};                        // the first phase that nobody has come to counts as over
+  bool untouched = true, second = false;  // about to fill the block's first stage, the next one
   const auto fill = [&](const Told& told, int id) {
     if (lane == 0) {
+      // All copies under way share the memory's speed, and nothing can begin before the first page.
+      if (second) shared.full[w].wait(0);
       shared.empty[turn.stage].wait(turn.parity);
       shared.told[turn.stage] = told;
       if (told.keys > 0) {
@@ -202,6 +205,8 @@ __device__ void copy_pages(const Params& p, const CacheView& cache, const CUtens
       }
     }
     __syncwarp();
+    second = untouched;
+    untouched = false;
     turn.advance();
   };
   int done = 0;  // pages of the block before the segment
@@ -311,10 +316,10 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
   const int own = key + 8 * (c >> 1);  // what the lane writes
   Turn turn{g, 0};
   int current = any ? 0 : -1;  // segment whose queries are at hand
-  std::uint32_t queries = 0;
+  std::uint64_t queries = 0;   // descriptor of their first step
   float w[16];
   const auto arm = [&] {
-    queries = shared_address(shared.queries[current & 1]);
+    queries = descriptor(shared_address(shared.queries[current & 1]), 16);
 #pragma unroll
     for (int j = 0; j < kHeads / 8; ++j) {
       const float2 v =
@@ -365,8 +370,7 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
     begin_steps();
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
-      const std::uint32_t offset = static_cast<std::uint32_t>(s / 4) * kPanel + s % 4 * 32;
-      step_64x64<fp4>(dots, keys[s], descriptor(queries + offset, 16), s > 0);
+      step_64x64<fp4>(dots, keys[s], further(queries, s / 4 * kPanel + s % 4 * 32), s > 0);
     }
     end_steps();
     give_back();
