@@ -71,9 +71,13 @@ std::string launch_occupancy_text(const LaunchRow& row, const OpLaunches& launch
     text = fmt::format("{} at once, says the driver", plural(row.at_once, "block", "blocks"));
   }
   if (row.waves > 0) {
-    text += fmt::format("{}{} {} on {}", text.empty() ? "" : "; ", format_number(row.waves),
-                        row.waves == 1 ? "wave" : "waves",
-                        plural(launches.multiprocessors, "multiprocessor", "multiprocessors"));
+    const std::int64_t blocks = row.kernel.grid.count();
+    text += text.empty() ? "" : "; ";
+    text += blocks < launches.multiprocessors
+                ? fmt::format("on {} of", format_count(blocks))
+                : fmt::format("{:.{}f} {} on", row.waves, row.waves < 10 ? 2 : 0,
+                              row.waves == 1 ? "wave" : "waves");
+    text += " " + plural(launches.multiprocessors, "multiprocessor", "multiprocessors");
   }
   return text;
 }

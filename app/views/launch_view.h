@@ -24,8 +24,8 @@ std::vector<LaunchRow> launch_rows(const OpLaunches& launches);
 
 // "gather<64>: 132 blocks of 384 threads, 168 registers, 208 KiB shared"
 std::string launch_text(const LaunchRow& row);
-// "1 block of 12 warps at once, 19 % of 64 warps; registers let no more run; 1 wave on 132
-// multiprocessors"
+// "1 block of 12 warps at once, 19 % of 64 warps; registers let no more run; 2 waves on 132
+// multiprocessors", or "on 96 of 132 multiprocessors" where each has a block at most.
 std::string launch_occupancy_text(const LaunchRow& row, const OpLaunches& launches);
 // What a panel says of an op: a line of how many there are, two for each; nothing where there are
 // none.

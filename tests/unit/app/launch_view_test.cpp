@@ -48,7 +48,7 @@ TEST(LaunchView, SaysGridAndWhatLimitsIt) {
             "decode<128>: 66 x 4 blocks of 384 threads, 168 registers, 161 KiB shared");
   EXPECT_EQ(launch_occupancy_text(rows[0], of),
             "1 block of 12 warps at once, 19 % of 64 warps; registers and shared memory let no "
-            "more run; 2 waves on 132 multiprocessors");
+            "more run; 2.00 waves on 132 multiprocessors");
 }
 
 TEST(LaunchView, JoinsEqualNeighboursAndSaysClustersAndSpills) {
@@ -64,6 +64,8 @@ TEST(LaunchView, JoinsEqualNeighboursAndSaysClustersAndSpills) {
             "decode<128>: 1 block of 384 threads in clusters of 2, 168 registers, 161 KiB shared, "
             "40 B local a thread");
   EXPECT_EQ(rows[2].times, 1);
+  EXPECT_TRUE(
+      launch_occupancy_text(rows[1], launches({})).ends_with("; on 1 of 132 multiprocessors"));
 }
 
 // The rules here and the driver may not agree: then both are said. Of a GPU that is not known here
@@ -77,7 +79,7 @@ TEST(LaunchView, SaysWhatTheDriverSays) {
   EXPECT_DOUBLE_EQ(launch_rows(of)[0].waves, 1.0);
   of.major = 42;
   EXPECT_EQ(launch_occupancy_text(launch_rows(of)[0], of),
-            "2 blocks at once, says the driver; 1 wave on 132 multiprocessors");
+            "2 blocks at once, says the driver; 1.00 wave on 132 multiprocessors");
   of.kernels[0].at_once = 0;
   EXPECT_EQ(launch_occupancy_text(launch_rows(of)[0], of), "");
   EXPECT_EQ(launch_lines(OpLaunches::not_known("it waits")),
