@@ -128,14 +128,20 @@ void print_ops(const CaptureDiff& diff) {
       say("  .. --json has all of them\n");
       return;
     }
-    for (const TapDiff& t : op.taps) {
-      if (!t.output || t.within) continue;
+    const auto line = [&](const std::string& tap, const std::string& error,
+                          const std::string& budget) {
       say("  {:>5} {:>5}  {:<24} {:<10} {:<14} {:>10} {:>9}\n", op.a.step,
           op.a.layer < 0 ? "-" : std::to_string(op.a.layer), as_op_find(op.a.op)->name,
-          diff_verdict_name(op.verdict), t.tap,
-          t.by_checksum ? "not kept" : format_error(t.max_abs),
-          t.budget_used > 0 ? format_number(t.budget_used) : "");
+          diff_verdict_name(op.verdict), tap, error, budget);
+    };
+    bool told = false;
+    for (const TapDiff& t : op.taps) {
+      if (!t.output || t.within) continue;
+      told = true;
+      line(t.tap, t.by_checksum ? "not kept" : format_error(t.max_abs),
+           t.budget_used > 0 ? format_number(t.budget_used) : "");
     }
+    if (!told) line("-", "not kept", "");  // found wrong while it was recorded
   }
 }
 

@@ -354,14 +354,19 @@ class Differ {
       compared.within = compared.equal || rounded_row || (state && compared.max_abs < 1e-3);
       diff.taps.push_back(std::move(compared));
     }
+    std::string moved;  // what moved the rows of its caches here
     for_each_cache(x.place.op, AS_TAP_IN, [&](const as_tap_info& tap) {
-      const auto written = written_.find(cache_of(x.place, tap));
-      if (written != written_.end()) reads(written->second);
+      for (const auto& [cache, held] : written_) {
+        if (!overlap(cache, cache_of(x.place, tap))) continue;
+        reads(held.known);
+        if (!held.moved.empty()) moved = held.moved;
+      }
     });
-    note_written(m, x, y, diff);
     if (!all_compared(x, diff)) unrecorded_.outputs(m, x, y, diff);
     hold_against_sums(x, y, diff);
-    judge(m, x, y, diff);
+    const bool same_reads = read_the_same(m, x, y, diff);
+    note_written(m, x, y, diff, same_reads);
+    judge(m, x, y, same_reads, moved, diff);
     ++out_.counts[static_cast<std::size_t>(diff.verdict)];
     if (blame_rank(diff) > (out_.first ? blame_rank(out_.first->op) : 0)) {
       out_.first = FirstDivergence{diff, first_difference(diff)};
@@ -413,7 +418,10 @@ class Differ {
     return all;
   }
 
-  void judge(const RowMatch& m, const OpTrace& x, const OpTrace& y, OpDiff& diff) {
+  // same_reads: it read the same bits, and nothing can have made other ones of them. moved: what
+  // moved rows of its caches without being found the same.
+  void judge(const RowMatch& m, const OpTrace& x, const OpTrace& y, bool same_reads,
+             const std::string& moved, OpDiff& diff) {
     bool any = false, equal = true, within = true;
     for (const TapDiff& tap : diff.taps) {
       if (!tap.output) continue;
@@ -426,16 +434,31 @@ class Differ {
         diff.inputs = std::max(diff.inputs, unrecorded_.inputs(m, x, y));
       }
       diff.open = false;  // what differs says enough
-      const auto [first, second] = own_outputs(x, y);
+      auto [first, second] = own_outputs(x, y);
+      for (auto& [own, op] : {std::tie(first, x), std::tie(second, y)}) {
+        // The judge has the rows that were written, not those that were there after the move.
+        const bool unfair = !moved.empty() && own.verdict != OwnOutput::kRight &&
+                            recorded_output(op).verdict != OwnOutput::kWrong;
+        if (unfair) {
+          own = {OwnOutput::kUnknown,
+                 moved + " may have left other rows in its cache than were written"};
+        }
+      }
       blame_op(first, second, out_.setup, diff);
       return;
     }
     const bool outputs = has_outputs(x.place.op);
     if (!outputs) ++out_.placements;
     // A dump may hold what an op read alone: two of them are the same where all of that is.
-    const bool same_reads = outputs && !any && diff.inputs == DiffInputs::kEqual &&
-                            read_the_same(x, y, diff) && unrecorded_.no_outputs(x, y);
+    same_reads = same_reads && outputs && !any && unrecorded_.no_outputs(x, y);
     diff.open |= outputs && !any && !same_reads;
+    // What nobody kept was compared with a reference while it was recorded.
+    const OwnOutput first = recorded_output(x), second = recorded_output(y);
+    if (diff.open && (first.verdict == OwnOutput::kWrong || second.verdict == OwnOutput::kWrong)) {
+      diff.open = false;
+      blame_op(first, second, out_.setup, diff);
+      return;
+    }
     if (diff.open && diff.why.empty()) {
       diff.why = as_op_role(x.place.op) == AS_ROLE_COPY
                      ? "captures keep blocks that left, not those that came"
@@ -446,8 +469,19 @@ class Differ {
                                                       : DiffVerdict::kWithin;
   }
 
-  // Every tensor that an op read, weights included.
-  static bool read_the_same(const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+  // Every tensor that an op read, weights included, and by code that makes the same of it: one
+  // lane, which is not a library that may have been built anew; of a move of rows also two lanes
+  // that were found right, as nothing is rounded.
+  bool read_the_same(const RowMatch& m, const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+    const auto right = [](const OpTrace& op) {
+      return recorded_output(op).verdict == OwnOutput::kRight;
+    };
+    const bool one_code = (x.lane == y.lane && !x.lane.starts_with("plugin:")) ||
+                          (is_move(x.place.op) && right(x) && right(y));
+    return one_code && diff.inputs == DiffInputs::kEqual && same_tensors(x, y, diff) &&
+           unrecorded_.inputs(m, x, y) == DiffInputs::kEqual;
+  }
+  static bool same_tensors(const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
     const auto same_bytes = [](const as_tensor& a, const as_tensor& b) {
       return a.data != nullptr && b.data != nullptr && a.dtype == b.dtype && a.rank == b.rank &&
              std::equal(a.shape, a.shape + a.rank, b.shape) &&
@@ -500,12 +534,27 @@ class Differ {
     }
   }
 
+  // Moves of rows are of whatever cache they are given, those of the step of all layers.
+  static bool overlap(const LayerCache& a, const LayerCache& b) {
+    const auto any = [](const LayerCache& c) { return c.second.role == AS_CACHE_ANY; };
+    return (a.first == b.first || a.first < 0 || b.first < 0) &&
+           (a.second == b.second || any(a) || any(b));
+  }
+  static bool is_move(as_op_id op) { return as_op_role(op) == AS_ROLE_COPY; }
+
   // What later ops find in the caches that this one wrote: other rows, or rows elsewhere.
-  void note_written(const RowMatch& m, const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+  void note_written(const RowMatch& m, const OpTrace& x, const OpTrace& y, const OpDiff& diff,
+                    bool same_reads) {
     for_each_cache(x.place.op, AS_TAP_OUT, [&](const as_tap_info& tap) {
-      DiffInputs& known = written_[cache_of(x.place, tap)];
       const auto rows = std::ranges::find(diff.taps, tap.name, &TapDiff::tap);
-      if (rows == diff.taps.end()) {
+      const bool kept = rows != diff.taps.end();
+      if (!kept && is_move(x.place.op) && same_reads) return;
+      auto& [known, moved] = written_[cache_of(x.place, tap)];
+      if (is_move(x.place.op) && !(kept && rows->equal)) {
+        moved = fmt::format("{} of step {}", as_op_find(x.place.op)->name, x.place.step);
+        if (!kept) known = std::max(known, diff.inputs);
+      }
+      if (!kept) {
         known = std::max(known, unrecorded_.rows(m, x, y, tap.name));
       } else if (!rows->equal) {
         known = std::max(known, rows->within ? DiffInputs::kWithin : DiffInputs::kBeyond);
@@ -527,7 +576,11 @@ class Differ {
   std::set<std::pair<std::int64_t, std::int32_t>> rows_there_;      // its steps and rows
   TracePtr last_b_;
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
-  std::map<LayerCache, DiffInputs> written_;  // what the caches hold so far
+  struct Held {
+    DiffInputs known = DiffInputs::kEqual;
+    std::string moved;  // by what they came that was not found the same
+  };
+  std::map<LayerCache, Held> written_;  // what the caches hold so far
   Unrecorded unrecorded_;
   std::optional<RecordedSums> sums_;  // of the two steps at hand
   std::optional<Error> contradiction_;

@@ -2,11 +2,12 @@
 // step, batch and block it fell into. Slots are compared by the logical row that they stand for.
 //
 // Verdict of an op (worst of its taps and of the cache rows it wrote):
-//   equal       same bits; of an op without outputs in either, of all that it read
+//   equal       same bits; of an op without outputs in either, of all that it read, by one lane
 //   within      beyond no tolerance; other entries of the same scores (near-ties) count as that,
 //               and what is right beside the reference on both sides from the same inputs
 //   origin      an output beyond its tolerance that the inputs do not explain: they have the same
-//               bits, or one side is not what the reference makes of that side's own inputs
+//               bits, or one side is not what the reference makes of that side's own inputs;
+//               and an output that nobody kept, found wrong while it was recorded
 //   inherited   an output beyond its tolerance, and an input differs already, be it by rounding or
 //               a near-tie; where both sides could be judged, each is right by itself
 //   differs     the checksums of an output differ, its values were not kept and nobody judged them:

@@ -131,10 +131,13 @@ std::string first_difference(const OpDiff& d) {
   text += agree ? " is where they part: its inputs agree, its output "
           : d.verdict == DiffVerdict::kDiffers
               ? " differs, and not all that it was given is known: its output "
-          : begins  ? " is where they part: its output "
+          : begins ? " is where they part: its output "
+          : d.inputs == DiffInputs::kUnknown
+              ? " is the first that differs, and not all that it was given is known: "
           : tied(d) ? " is the first that differs, for its entries are others by a near-tie: "
                     : " is the first that differs, with inputs that differ already: ";
-  text += worst == nullptr ? "differs"
+  // Found wrong while it was recorded: what it put out is in neither capture.
+  text += worst == nullptr ? "is wrong"
                            : fmt::format("{} {}: {}", worst->tap, agree ? "does not" : "differs",
                                          worst->evidence);
   text += "; " + d.why;

@@ -341,11 +341,52 @@ TEST_F(CaptureBlameTest, MovesOfBlocksAreNamedWithoutAskingForMore) {
   const CaptureDiff d = diff(*a, *b);
   ASSERT_TRUE(d.first);
   EXPECT_TRUE(d.first->text.starts_with("swap_out in step 17 ")) << d.first->text;
+  EXPECT_EQ(origins(d), std::set<std::string>{"swap_out"}) << "nor those who read what came back";
   const std::string open = open_text(d);
   EXPECT_NE(open.find("swap_in of step 19: captures keep blocks that left, not those that came."),
             std::string::npos)
       << open;
   EXPECT_EQ(open.find("Record both with --level"), std::string::npos) << open;
+}
+
+// Neither is what another lane made of the same blocks: those who read them are not blamed.
+TEST_F(CaptureBlameTest, AMoveThatNobodyKeptIsNotEqualAndItsReadersAreNotBlamed) {
+  const auto swap = load_scenario("swap");
+  ASSERT_TRUE(swap) << swap.error().text();
+  const auto none = References::kNone, sim = References::kSim;
+  const auto full = CaptureLevel::kFull;
+  const std::string bug = "swap_in=mutant:blocks_come_reversed";
+  const auto a = record({"cpu"}, none, full, *swap, 20);
+  const auto b = record({"cpu", bug}, none, full, *swap, 20);
+  const CaptureDiff d = diff(*a, *b);
+  EXPECT_FALSE(d.same());
+  EXPECT_FALSE(d.whole());
+  EXPECT_EQ(origins(d), std::set<std::string>()) << d.first->text;
+  ASSERT_TRUE(d.first);
+  EXPECT_TRUE(
+      d.first->text.starts_with("sparse_attention of layer 0 in step 19 is the first that "
+                                "differs, and not all that it was given is known"))
+      << d.first->text;
+  EXPECT_NE(d.first->text.find("swap_in of step 19 may have left other rows"), std::string::npos)
+      << d.first->text;
+  EXPECT_NE(open_text(d).find("swap_in of step 19"), std::string::npos) << open_text(d);
+  // One lane makes the same of the same.
+  const auto again = record({"cpu"}, none, full, *swap, 20);
+  const CaptureDiff same = diff(*a, *again);
+  EXPECT_TRUE(same.same());
+  EXPECT_TRUE(same.whole()) << open_text(same);
+  // Who was compared while it was recorded is named, and nobody else.
+  const auto judged = record({"cpu", bug}, sim, full, *swap, 20);
+  const CaptureDiff named = diff(*a, *judged);
+  EXPECT_EQ(origins(named), std::set<std::string>{"swap_in"}) << named.first->text;
+  EXPECT_TRUE(named.first->text.starts_with("swap_in in step 19 is where they part"))
+      << named.first->text;
+  EXPECT_NE(named.first->text.find("the second's output is not what its own inputs give: blocks"),
+            std::string::npos)
+      << named.first->text;
+  // A bug of a reader behind moves that are the same is its own.
+  const auto reader = record({"cpu", "sparse_attention=mutant:sink_scaled"}, none, full, *swap, 20);
+  EXPECT_EQ(origins(diff(*again, *reader)), std::set<std::string>{"sparse_attention"});
 }
 
 // Checksums are of all tokens of a step: other batches have others.
