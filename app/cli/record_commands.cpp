@@ -21,6 +21,7 @@
 #include "engine/capture/capture_pack.h"
 #include "engine/family/family.h"
 #include "engine/io/shell_word.h"
+#include "engine/session/lanes_ran.h"
 
 namespace attnscope {
 namespace {
@@ -169,6 +170,7 @@ Result<as_status> record_command(RecordCommand c) {
                              {"steps", result->totals.steps},
                              {"bytes", result->totals.bytes},
                              {"verdict", verdict},
+                             {"idle_lanes", result->idle_lanes},
                              {"engine_seconds", result->engine_seconds},
                              {"run_seconds", result->run_seconds},
                              {"write_seconds", result->write_seconds},
@@ -182,6 +184,8 @@ Result<as_status> record_command(RecordCommand c) {
         format_us(result->wall_seconds * 1e6), format_us(result->engine_seconds * 1e6),
         format_us(result->run_seconds * 1e6), format_us(result->write_seconds * 1e6));
     if (!result->note.empty()) say("{}\n", result->note);
+    if (!result->idle_lanes.empty())
+      say("verdict: {}, but {}\n", verdict, idle_text(result->idle_lanes));
     if (result->cancelled) say("INCOMPLETE: {} ended the recording\n", interrupt_name());
     if (result->totals.steps > 0) {
       say("open it with: attnscope show {0}, or attnscope gui {0}\n", shell_word(where));
@@ -189,7 +193,8 @@ Result<as_status> record_command(RecordCommand c) {
       say("no step was whole: nothing was kept\n");
     }
   }
-  return bad ? AS_MISMATCH : AS_OK;
+  const bool cut_short = result->cancelled || c.steps >= 0 || c.decode_steps >= 0;
+  return bad || (!result->idle_lanes.empty() && !cut_short) ? AS_MISMATCH : AS_OK;
 }
 
 void add_record(CLI::App& app, Action& action) {

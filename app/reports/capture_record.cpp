@@ -143,6 +143,9 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   trace.keeps = [&](const Place& place, std::int32_t dtype) {
     return options.capture.keeps(place, dtype);
   };
+  if (auto ok = check_lane_ops(options.run.session.lanes, *session.parts().graph); !ok) {
+    return ok.error();
+  }
   TraceRecorder recorder(trace);
   if (!options.as_served) session.set_observer(&recorder);
   const auto info = session_info(session);
@@ -206,6 +209,8 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   result.summary = summarise(all, info->drift_limit);
   result.summary.stood_in =
       !session.device_error() && another_stood_in(info->lane_of, session.lanes());
+  result.idle_lanes = idle_lanes(options.run.session.lanes, info->lane_of,
+                                 session.lanes().merge_lane(), session.history());
   LanesRan ran(info->lane_of);
   ran.add(all);
   result.lanes = ran.description();

@@ -33,6 +33,7 @@ struct RecordResult {
   bool cancelled = false;
   std::string folder = {};  // where an incomplete capture lies: the name may be an older one's
   std::string lanes;
+  std::vector<std::string> idle_lanes = {};  // that were asked for and carried out no op
   Summary summary;
   double engine_seconds = 0;  // inside ops
   double run_seconds = 0;     // inside the session, with references and the copies of tensors

@@ -155,6 +155,8 @@ json summary_json(const RunResult& run) {
     j[verdict_name(static_cast<Verdict>(v))] = s.counts[static_cast<std::size_t>(v)];
   }
   j["verdict"] = verdict_of(run);
+  j["idle_lanes"] = run.idle_lanes;
+  j["cut_short"] = run.cut_short;
   j["blamed"] = blamed_json(s);
   j["first_wrong"] = s.first_wrong ? located(*s.first_wrong) : json(nullptr);
   return j;
@@ -446,6 +448,10 @@ as_status report_status(const json& report) {
   if (verdict == "wrong" || verdict == "failed" || verdict == "diverged") return AS_MISMATCH;
   if (!report.at("plugin_faults").empty()) return AS_MISMATCH;
   const json& error = report.at("error");
+  // What was to be tried was not, and nothing but the scenario ended the run before it came.
+  const json& summary = report.at("summary");
+  const bool idle = !summary.value("idle_lanes", json::array()).empty();
+  if (idle && error.is_null() && !summary.value("cut_short", false)) return AS_MISMATCH;
   return error.is_null() ? AS_OK : static_cast<as_status>(error.at("code").get<int>());
 }
 

@@ -14,6 +14,7 @@
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "engine/family/family.h"
+#include "engine/session/lanes_ran.h"
 
 namespace attnscope {
 namespace {
@@ -293,8 +294,10 @@ std::string summary(const json& report, const Paint& paint) {
   const auto unwitnessed = report.at("ref_model").at("says").get<std::string>();
   if (report.at("references") != "none" && !unwitnessed.empty()) out += unwitnessed + "\n";
   out += format_decisions(report.at("decisions"));
+  const auto idle = s.value("idle_lanes", std::vector<std::string>());
   out +=
-      fmt::format("verdict: {}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict));
+      fmt::format("verdict: {}{}\n", paint(colour_of(verdict == "ok" ? "equal" : verdict), verdict),
+                  idle.empty() ? "" : ", but " + idle_text(idle));
   for (const json& fault : report.at("plugin_faults")) {
     out += fmt::format("failed: {}\n", paint("31;1", fault.get<std::string>()));
   }

@@ -103,6 +103,9 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;
+  if (auto ok = check_lane_ops(session_options.lanes, *session.parts().graph); !ok) {
+    return ok.error();
+  }
   session.set_observer(options.observer);
   result.weights_read = session.parts().weights_read;
   std::vector<std::string> chosen;
@@ -110,6 +113,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   for (int op = 0; op < AS_OP_COUNT; ++op) {
     chosen.push_back(session.lanes().lane(static_cast<as_op_id>(op)));
   }
+  const std::string merge_lane = session.lanes().merge_lane();
   const Meter meter(scenario, options);
   const std::int64_t wanted_decode = options.decode_steps.value_or(scenario.decode_steps);
   DumpInvariants invariants(session.parts().config);
@@ -194,6 +198,9 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   }
   if (auto ok = result.recount.hold(result.summary); !ok) result.error = ok.error();
   result.summary.stood_in = !session.device_error() && another_stood_in(chosen, session.lanes());
+  result.idle_lanes = idle_lanes(session_options.lanes, chosen, merge_lane, result.steps);
+  result.cut_short =
+      result.stopped || ((options.steps || options.decode_steps) && !session.finished());
   LanesRan ran(std::move(chosen));
   ran.add(all);
   result.lanes = ran.description();

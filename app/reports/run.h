@@ -39,7 +39,9 @@ struct RunResult {
   std::vector<CoveredPath> coverage;
   Witnessed witnessed;
   std::string lanes;
-  bool stopped = false;               // by RunOptions::stopped; what was done before it is here
+  std::vector<std::string> idle_lanes;  // that were asked for and carried out no op
+  bool cut_short = false;  // by --steps, --decode-steps or an interrupt: their ops may have come
+  bool stopped = false;    // by RunOptions::stopped; what was done before it is here
   std::optional<Explanation> why;     // of the first wrong call, where it was asked for
   std::optional<Error> error;         // an op or a reference failed; everything before it is here
   std::optional<Error> device_error;  // the GPU failed; the CPU lane computed from there on

@@ -4,9 +4,62 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "engine/session/session.h"
+
 namespace attnscope {
+
+Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph) {
+  std::vector<std::string> ops;
+  const auto add = [&](const LayerGraph& part) {
+    for (const as_op_id op : part.ops()) {
+      const char* name = as_op_find(op)->name;
+      if (std::ranges::find(ops, name) == ops.end()) ops.emplace_back(name);
+    }
+  };
+  add(graph.before);
+  for (const LayerGraph& layer : graph.layers) add(layer);
+  add(graph.after);
+  for (const std::string& choice : choices) {
+    const std::size_t equals = choice.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string op = choice.substr(0, equals);
+    if (std::ranges::find(ops, op) != ops.end()) continue;
+    return bad_input(fmt::format("--lane {}: this model runs no op {}", choice, op),
+                     fmt::format("its ops: {}", fmt::join(ops, ", ")));
+  }
+  return {};
+}
+
+std::vector<std::string> idle_lanes(std::span<const std::string> choices,
+                                    std::span<const std::string> chosen, std::string_view merge,
+                                    std::span<const StepRecord> steps) {
+  std::set<as_op_id> ran;
+  for (const StepRecord& step : steps) {
+    for (const OpTiming& op : step.timings) ran.insert(op.op);
+  }
+  std::vector<std::string> idle;
+  for (const std::string& choice : choices) {
+    const std::string lane = choice.substr(choice.find('=') + 1);
+    bool has = false, seen = lane == merge;
+    for (std::size_t op = 0; op < chosen.size(); ++op) {
+      if (chosen[op] != lane) continue;
+      has = true;
+      seen |= ran.contains(static_cast<as_op_id>(op));
+    }
+    // A later choice may have replaced all of it.
+    if (has && !seen && std::ranges::find(idle, lane) == idle.end()) idle.push_back(lane);
+  }
+  return idle;
+}
+
+std::string idle_text(std::span<const std::string> lanes) {
+  if (lanes.empty()) return "";
+  return fmt::format("{} {} ran no op", lanes.size() == 1 ? "lane" : "lanes",
+                     fmt::join(lanes, ", "));
+}
 
 bool another_stood_in(const std::vector<std::string>& chosen, const LaneSelector& now) {
   for (std::size_t op = 0; op < chosen.size(); ++op) {

@@ -4,12 +4,27 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/backend/registry.h"
+#include "engine/family/op_graph.h"
 #include "engine/trace/tap_result.h"
 
 namespace attnscope {
+
+struct StepRecord;  // engine/session/session.h
+
+// AS_BAD_INPUT where a choice (as LaneSelector::make) is of an op that the model does not have.
+Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph);
+
+// Of the lanes that were asked for, those that carried out no op in these steps. chosen: by op id;
+// merge: whose merge_states the session has, which leaves no trace of its own.
+std::vector<std::string> idle_lanes(std::span<const std::string> choices,
+                                    std::span<const std::string> chosen, std::string_view merge,
+                                    std::span<const StepRecord> steps);
+// "lane mutant:sink_scaled ran no op"; empty for none.
+std::string idle_text(std::span<const std::string> lanes);
 
 // Whether an op has another lane now than the one that was chosen, by op id.
 bool another_stood_in(const std::vector<std::string>& chosen, const LaneSelector& now);

@@ -111,6 +111,43 @@ TEST_F(Cli, AMutantEndsWithOneAndNamesTheOp) {
   EXPECT_NE(o.out.find("op swa_index"), std::string::npos);
 }
 
+// What was to be tried and never ran is not "ok".
+TEST_F(Cli, ALaneThatRanNoOpIsSaidAndAnOpThatNoLayerHasIsRefused) {
+  const std::string file = small();
+  const std::string idle = "mutant:scale_missing";
+  const Outcome o = run({"run", file, "--references", "none", "--lane", idle});
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_NE(o.out.find("verdict: "), std::string::npos);
+  EXPECT_NE(o.out.find(", but lane " + idle + " ran no op\n"), std::string::npos) << o.out;
+  const Outcome as_json = run({"run", file, "--references", "none", "--lane", idle, "--json"});
+  EXPECT_EQ(as_json.code, 1);
+  const json summary = json::parse(as_json.out).at("summary");
+  EXPECT_EQ(summary.at("idle_lanes"), json::array({idle}));
+  EXPECT_FALSE(summary.at("cut_short"));
+  // Its op may have come later.
+  const Outcome cut = run({"run", file, "--references", "none", "--lane", idle, "--steps", "1"});
+  EXPECT_EQ(cut.code, 0) << cut.err;
+  EXPECT_NE(cut.out.find(idle + " ran no op"), std::string::npos) << cut.out;
+  const Outcome kept =
+      run({"record", file, "--references", "none", "--lane", idle, "-o", path("a")});
+  EXPECT_EQ(kept.code, 1) << kept.err;
+  EXPECT_NE(kept.out.find(idle + " ran no op"), std::string::npos) << kept.out;
+  // One of which a later choice left nothing was not asked for.
+  EXPECT_EQ(run({"run", file, "--references", "none", "--lane", idle, "--lane", "cpu"}).code, 0);
+  for (const char* command : {"run", "record"}) {
+    std::vector<std::string> words = {command, file, "--lane", "paged_attention=cpu"};
+    if (words[0] == "record") words.insert(words.end(), {"-o", path("b")});
+    const Outcome refused = run(words);
+    EXPECT_EQ(refused.code, 3) << refused.err;
+    EXPECT_NE(refused.err.find("--lane paged_attention=cpu: this model runs no op paged_attention"),
+              std::string::npos)
+        << refused.err;
+    EXPECT_NE(refused.err.find("its ops: schedule, block_tables, "), std::string::npos)
+        << refused.err;
+    EXPECT_NE(refused.err.find("sparse_attention"), std::string::npos);
+  }
+}
+
 TEST_F(Cli, ReuseShowsTheKeptReportUntilSomethingChanges) {
   const std::string file = small();
   const std::vector<std::string> again = {"run", file, "--report", path("r.json"), "--reuse"};
