@@ -71,8 +71,8 @@ Result<void> check_trained(const ModelConfig& config, const std::string& folder,
 
 // The larger one: of all tokens, or of those that see enough.
 double cost_of(const TrainedSeed& s) {
-  return std::max(s.trained.sparse / s.before.dense.language,
-                  s.trained.sparse_far / s.before.dense_far);
+  return std::max(s.trained.sparse / s.trained.dense.language,
+                  s.trained.sparse_far / s.trained.dense_far);
 }
 
 }  // namespace
@@ -157,18 +157,19 @@ std::string train_report_text(const TrainReport& r) {
       "that see {} {} or more, of which {} are selected\n",
       r.model, r.sequences, r.length, r.held, r.far, r.entry_name(), r.topk);
   out += fmt::format("\nlanguage loss, nats a byte; untrained model {:.4f}\n", r.untrained);
-  out += fmt::format("{:<24}{:>10}{:>12}{:>12}{:>12}{:>10}\n", "training", "all tokens",
+  out += fmt::format("{:<24}{:>12}{:>12}{:>12}{:>12}{:>10}\n", "training", "before: all",
                      "after: all", "selected", "untrained I", "cost");
   for (const TrainedSeed& s : r.seeds) {
     const std::string name = fs::path(s.folder).filename().string();
-    out += fmt::format("{:<24}{:>10.4f}{:>12.4f}{:>12.4f}{:>12.4f}{:>9.2f}%\n", name,
+    out += fmt::format("{:<24}{:>12.4f}{:>12.4f}{:>12.4f}{:>12.4f}{:>9.2f}%\n", name,
                        s.before.dense.language, s.trained.dense.language, s.trained.sparse,
-                       s.before.sparse, (s.trained.sparse / s.before.dense.language - 1) * 100);
-    out += fmt::format("{:<24}{:>10.4f}{:>12.4f}{:>12.4f}{:>12.4f}{:>9.2f}%\n",
+                       s.before.sparse, (s.trained.sparse / s.trained.dense.language - 1) * 100);
+    out += fmt::format("{:<24}{:>12.4f}{:>12.4f}{:>12.4f}{:>12.4f}{:>9.2f}%\n",
                        fmt::format("  seeing {} or more", r.far), s.before.dense_far,
                        s.trained.dense_far, s.trained.sparse_far, s.before.sparse_far,
-                       (s.trained.sparse_far / s.before.dense_far - 1) * 100);
+                       (s.trained.sparse_far / s.trained.dense_far - 1) * 100);
   }
+  out += "cost: selected beside after: all, by the same weights\n";
   for (const TrainFigure& f : kTrainFigures) {
     const bool mass = f.mine == &SelectionMeasure::mass;
     out += fmt::format("\n{}\n{:<24}{:>6}{:>9}{:>9}{:>12}{:>9}",
@@ -201,8 +202,8 @@ std::string train_report_text(const TrainReport& r) {
   out += fmt::format("\n{}: recall and mass above chance\n{}: recall and mass above the last {}\n",
                      word(r.beats_chance()), word(r.beats_last()), r.topk);
   out += fmt::format(
-      "{}: loss with what is selected at most {:.0f} % above that with all tokens "
-      "({:.2f} %)\n",
+      "{}: loss with what is selected at most {:.0f} % above that of the same weights with all "
+      "tokens ({:.2f} %)\n",
       word(r.worst_cost() <= TrainReport::kMostCost), (TrainReport::kMostCost - 1) * 100,
       (r.worst_cost() - 1) * 100);
   return out;

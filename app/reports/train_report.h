@@ -39,7 +39,8 @@ struct TrainReport {
   // recall and mass are above those of chance and of the last tokens, in every layer and seed.
   bool beats_chance() const;
   bool beats_last() const;
-  // Language loss over what is selected by that over all tokens, before the indexer was trained.
+  // Language loss over what is selected by that over all tokens, both of the weights that the
+  // indexer's training left: its sparse stage goes on training the model.
   double worst_cost() const;
   bool holds() const { return beats_chance() && beats_last() && worst_cost() <= kMostCost; }
   static constexpr double kMostCost = 1.02;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "app/reports/train_report.h"
 #include "app/reports/train_run.h"
 
 namespace attnscope {
@@ -87,6 +88,28 @@ TEST(TrainingViewTest, FindsTablesByName) {
   EXPECT_EQ(tables[1].name, "tiny-v3.2-seed-2 indexer");
   EXPECT_EQ(tables[1].path, (folder / "tiny-v3.2-seed-2/indexer.csv").string());
   fs::remove_all(folder);
+}
+
+// The sparse stage goes on training the model: what it gained is no gain of the selection.
+TEST(TrainingViewTest, WhatASelectionCostsIsBesideTheSameWeightsWithAllTokens) {
+  TrainReport report;
+  TrainedSeed& seed = report.seeds.emplace_back();
+  seed.before.dense.language = seed.before.dense_far = 3;
+  seed.trained.dense.language = seed.trained.dense_far = 2;
+  seed.trained.sparse = 2.5;
+  seed.trained.sparse_far = 2.25;
+  EXPECT_DOUBLE_EQ(report.worst_cost(), 1.25);
+  EXPECT_FALSE(report.holds());
+  const std::string text = train_report_text(report);
+  EXPECT_NE(text.find("2.5000      0.0000    25.00%"), std::string::npos) << text;
+  EXPECT_NE(text.find("cost: selected beside after: all, by the same weights"), std::string::npos);
+  EXPECT_NE(
+      text.find("DOES NOT HOLD: loss with what is selected at most 2 % above that of the same "
+                "weights with all tokens (25.00 %)"),
+      std::string::npos)
+      << text;
+  seed.trained.sparse = seed.trained.sparse_far = 2.02;
+  EXPECT_NEAR(report.worst_cost(), 1.01, 1e-12);
 }
 
 }  // namespace training_view_test
