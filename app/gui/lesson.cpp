@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kNotPlanted = "no bug is planted; Help, Try it plants one";
 
 // Of the session's model.
-std::span<const Lesson> lessons_here(const Ui& ui) {
-  return lessons(ui.bench.snapshot()->info->config.family);
+std::vector<const Lesson*> lessons_here(const Ui& ui) {
+  return lessons(ui.bench.snapshot()->info->config);
 }
 
 std::string names_of(const std::vector<const Lesson*>& all) {
@@ -26,12 +26,6 @@ std::string names_of(const std::vector<const Lesson*>& all) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", lesson->name);
   }
   return names;
-}
-
-std::string names_here(const Ui& ui) {
-  std::vector<const Lesson*> all;
-  for (const Lesson& lesson : lessons_here(ui)) all.push_back(&lesson);
-  return names_of(all);
 }
 
 }  // namespace
@@ -67,10 +61,10 @@ void LessonCard::register_commands(Ui& ui) {
                    .help = "Plants one of the bugs without saying which.",
                    .run = [this, &ui](std::string_view) -> Result<void> {
                      static std::mt19937 random{std::random_device{}()};
-                     const std::span<const Lesson> all = lessons_here(ui);
+                     std::vector<const Lesson*> all = lessons_here(ui);
+                     if (all.size() > 1) std::erase(all, lesson_);
                      std::uniform_int_distribution<std::size_t> any(0, all.size() - 1);
-                     const Lesson* next = &all[any(random)];
-                     while (next == lesson_) next = &all[any(random)];
+                     const Lesson* next = all[any(random)];
                      return plant(ui, next->name, true);
                    },
                    .enabled = has_session,
@@ -105,14 +99,14 @@ void LessonCard::register_commands(Ui& ui) {
 }
 
 Result<void> LessonCard::plant(Ui& ui, std::string_view name, bool secret) {
-  const std::span<const Lesson> all = lessons_here(ui);
-  const auto lesson = std::ranges::find_if(all, [&](const Lesson& l) { return name == l.name; });
+  const std::vector<const Lesson*> all = lessons_here(ui);
+  const auto lesson = std::ranges::find_if(all, [&](const Lesson* l) { return name == l->name; });
   if (lesson == all.end()) {
     return usage_error(fmt::format("lesson.plant: this model has no bug '{}'", shortened(name, 40)),
-                       "bugs: " + names_here(ui));
+                       "bugs: " + names_of(all));
   }
-  ui.bench.plant(lesson->name);
-  lesson_ = &*lesson;
+  lesson_ = *lesson;
+  ui.bench.plant(lesson_->name);
   secret_ = secret;
   hidden_ = false;
   page_ = -1;
@@ -180,17 +174,17 @@ void LessonCard::draw_list(Ui& ui) {
       "One op is replaced by a wrong one. Everything else stays as it is: find out which op it is, "
       "or let a note lead you there.");
   ImGui::Spacing();
-  for (const Lesson& lesson : lessons_here(ui)) {
-    const bool now = lesson_ == &lesson;
-    if (ImGui::Selectable(fmt::format("##{}", lesson.name).c_str(), now,
+  for (const Lesson* lesson : lessons_here(ui)) {
+    const bool now = lesson_ == lesson;
+    if (ImGui::Selectable(fmt::format("##{}", lesson->name).c_str(), now,
                           ImGuiSelectableFlags_SpanAvailWidth,
                           {0, ImGui::GetTextLineHeight() + px(8)})) {
-      ui.run(fmt::format("lesson.plant={}", lesson.name));
+      ui.run(fmt::format("lesson.plant={}", lesson->name));
     }
     const ImVec2 at = ImGui::GetItemRectMin();
     ImDrawList* list = ImGui::GetWindowDrawList();
     list->AddText({at.x + px(8), at.y + px(4)}, now ? theme().bad : theme().text_dim, icon::kBug);
-    list->AddText({at.x + px(32), at.y + px(4)}, theme().text, lesson.symptom);
+    list->AddText({at.x + px(32), at.y + px(4)}, theme().text, lesson->symptom);
   }
   ImGui::Spacing();
   if (ImGui::Button("Any of them")) ui.run("lesson.random");

@@ -10,6 +10,8 @@
 #include "app/workbench/deepseek_v4/lessons.h"
 #include "app/workbench/dense/lessons.h"
 #include "app/workbench/mla/lessons.h"
+#include "engine/family/family.h"
+#include "engine/family/op_graph.h"
 
 namespace attnscope {
 namespace {
@@ -106,6 +108,20 @@ std::span<const Lesson> lessons(std::string_view family) {
     if (family == one.family) return one.lessons();
   }
   return {};
+}
+
+std::vector<const Lesson*> lessons(const ModelConfig& config) {
+  const std::shared_ptr<const ModelGraph> graph = model_graph(config);
+  const auto runs = [&](as_op_id op) {
+    const auto has = [op](const LayerGraph& part) { return part.find(op) != nullptr; };
+    return has(graph->before) || has(graph->after) || std::ranges::any_of(graph->layers, has);
+  };
+  std::vector<const Lesson*> all;
+  for (const Lesson& lesson : lessons(config.family)) {
+    const bool shows = lesson.shows == nullptr || lesson.shows(config);
+    if (shows && runs(lesson.op)) all.push_back(&lesson);
+  }
+  return all;
 }
 
 std::vector<const Lesson*> all_lessons() {

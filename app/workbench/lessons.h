@@ -18,9 +18,13 @@ struct Lesson {
   const char* change;      // what was changed
   const char* why_here;    // why this op shows it and no other
   const char* in_service;  // what a serving engine would have shown
+  // Whether a model that runs the op has what it takes; null = every such model does.
+  bool (*shows)(const ModelConfig& config) = nullptr;
 };
 // Of a family of models (Family::name), in the order of the mutants; nothing of one without.
 std::span<const Lesson> lessons(std::string_view family);
+// Those of its family whose bug a model can show.
+std::vector<const Lesson*> lessons(const ModelConfig& config);
 std::vector<const Lesson*> all_lessons();
 const Lesson* find_lesson(std::string_view name);  // of any family
 

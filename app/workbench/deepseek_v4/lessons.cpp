@@ -3,6 +3,14 @@
 namespace attnscope {
 namespace {
 
+// Entries of layers of ratio 4 alone pool the window before their own.
+bool pools_overlapping(const ModelConfig& config) {
+  for (int layer = 0; layer < config.num_layers(); ++layer) {
+    if (config.ratio(layer) == 4) return true;
+  }
+  return false;
+}
+
 constexpr Lesson kLessonsOfV4[] = {
     {"window_off_by_one", AS_OP_SWA_INDEX, "Answers forget a token too early",
      "The window of every token begins one position late: its list names 127 slots where 128 "
@@ -66,7 +74,8 @@ constexpr Lesson kLessonsOfV4[] = {
      "they should be, which compressor_state has shown before; the entry made of them is not. "
      "It shows in a step that completes an entry, every fourth token.",
      "Entries that overlap no longer do: what stands at their borders is remembered worse. The "
-     "text stays fluent."},
+     "text stays fluent.",
+     pools_overlapping},
     {"entry_rope_position", AS_OP_COMPRESS_INSERT, "Entries stand in the wrong place",
      "A compressed entry is rotated at the position of its first token. Here it is rotated at "
      "that of its last: 3 positions off in C4A layers, 127 in C128A layers.",

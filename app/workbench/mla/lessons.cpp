@@ -3,6 +3,11 @@
 namespace attnscope {
 namespace {
 
+bool stores_codes(const ModelConfig& config) {
+  return config.mla.latent_record == AS_RECORD_LATENT_656;
+}
+bool transforms(const ModelConfig& config) { return config.mla.hadamard; }
+
 constexpr Lesson kLessonsOfMla[] = {
     {"absorbed_head_of_next", AS_OP_MLA_Q_ABSORB, "Every head asks with its neighbour's words",
      "Absorbed, a head's query goes through the keys' rows of kv_b_proj that belong to that head. "
@@ -31,7 +36,8 @@ constexpr Lesson kLessonsOfMla[] = {
      "mla_kv_insert quantises. The row before it is right, the codes are right, and bytes 516 to "
      "527 of the stored row are not.",
      "Slightly worse answers at first sight: blocks of one row often have scales within a factor "
-     "of two."},
+     "of two.",
+     stores_codes},
     {"latent_position_of_chunk", AS_OP_MLA_KV_INSERT, "Long prompts are read as if they began anew",
      "Keys are turned by the position in the request. Here it is the place in the step.",
      "mla_kv_insert turns keys. The first step of a request alone is right, as both numbers are "
@@ -44,7 +50,8 @@ constexpr Lesson kLessonsOfMla[] = {
      "index_query makes the queries. Their row before quantisation is off in all dimensions, while "
      "stored keys are right.",
      "Attention reads arbitrary tokens once a request has more of them than it selects; shorter "
-     "ones are untouched, and so are short tests."},
+     "ones are untouched, and so are short tests.",
+     transforms},
     {"index_query_scale_lost", AS_OP_INDEX_QUERY, "One head of the jury shouts, another whispers",
      "A head's score is a product of FP8 codes; the scale of its query is part of the head's "
      "weight. Here it is left out.",

@@ -42,6 +42,31 @@ TEST(Lessons, AreOfBugsThatCanBePlanted) {
   EXPECT_EQ(find_lesson("nothing"), nullptr);
 }
 
+std::set<std::string> offered(const char* name) {
+  std::set<std::string> names;
+  for (const Lesson* lesson : lessons(*preset(name))) names.insert(lesson->name);
+  return names;
+}
+
+// A bug that cannot show itself in a model is no riddle there.
+TEST(Lessons, AreOfWhatTheModelHas) {
+  using Names = std::set<std::string>;
+  EXPECT_EQ(offered("tiny-t5"), Names{"values_of_key_pages"}) << "no rotary, groups, window";
+  EXPECT_EQ(offered("tiny-gemma"), (Names{"rope_style_swapped", "kv_group_off_by_one",
+                                          "window_inclusive", "values_of_key_pages"}));
+  EXPECT_FALSE(offered("tiny-llama").contains("window_inclusive"));
+  EXPECT_TRUE(offered("tiny-llama").contains("rope_style_swapped"));
+  EXPECT_FALSE(offered("tiny-v3").contains("index_bias_lost")) << "it has no indexer";
+  EXPECT_TRUE(offered("tiny-v3.2").contains("index_bias_lost"));
+  EXPECT_FALSE(offered("tiny-v3.2").contains("mla_own_row_unseen")) << "what is selected alone";
+  EXPECT_EQ(offered("tiny").size(), lessons("deepseek_v4").size());
+  ModelConfig window = *preset("tiny", std::vector<int>{0});
+  for (const Lesson* lesson : lessons(window)) {
+    EXPECT_NE(lesson->op, AS_OP_COMPRESS_INSERT) << lesson->name;
+    EXPECT_NE(lesson->op, AS_OP_INDEXER_TOPK) << lesson->name;
+  }
+}
+
 // What is wrong first, in words; empty where nothing is.
 std::string wrong_in(const Snapshot& snapshot) {
   const TapResult* wrong = first_wrong(snapshot);
