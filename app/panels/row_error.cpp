@@ -133,7 +133,9 @@ void RowErrorPanel::draw(Ui& ui) {
     view_ = row_error_view(*held_->info, *step, layer);
     ++version_;
   }
-  if (!view_.why_empty.empty()) return empty_state(ui, view_.why_empty, "op.forward");
+  if (!view_.why_empty.empty()) {
+    return empty_state(ui, view_.why_empty, view_.none ? "" : "op.forward");
+  }
   sentence(view_.sentence);
   for (std::size_t i = 0; i < view_.caches.size(); ++i) {
     draw_cache(ui, view_.caches[i], static_cast<int>(i));

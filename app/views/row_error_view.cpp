@@ -90,19 +90,26 @@ RowErrorView row_error_view(const SessionInfo& info, const StepTrace& step, int 
     view.why_empty = "Rows are stored in layers; the cursor is outside of them.";
     return view;
   }
-  bool wrote = false;
+  bool wrote = false, empty = true;
   for (const std::shared_ptr<const OpTrace>& op : step.ops) {
     if (op->place.layer != layer || as_op_role(op->place.op) != AS_ROLE_CACHE_WRITE) continue;
     for (const RowsCopy& rows : op->rows) {
       wrote = true;
+      empty &= rows.tokens.empty();
       if (rows.heads < 1 || as_row_format_of(rows.record) == nullptr) continue;
       CacheErrors cache = errors_of(step, *op, rows);
       if (!cache.rows.empty()) view.caches.push_back(std::move(cache));
     }
   }
   if (view.caches.empty()) {
-    view.why_empty = wrote ? fmt::format("What rows of layer {} were made of is not kept.", layer)
-                           : fmt::format("Layer {} has stored no rows in this step yet.", layer);
+    const auto at = static_cast<std::size_t>(layer);
+    const std::vector<int>& sides = info.config.dense.sides;
+    view.none = wrote && empty && at < sides.size() && sides[at] == kCrossSide;
+    view.why_empty =
+        view.none
+            ? fmt::format("Layer {} stores rows of source tokens, and this step has none.", layer)
+        : wrote ? fmt::format("What rows of layer {} were made of is not kept.", layer)
+                : fmt::format("Layer {} has stored no rows in this step yet.", layer);
     return view;
   }
   view.sentence = fmt::format("Layer {}, ", layer);

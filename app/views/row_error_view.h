@@ -31,6 +31,7 @@ struct CacheErrors {
 
 struct RowErrorView {
   std::string why_empty;  // not empty: nothing to show, for this reason
+  bool none = false;      // then: the step has no token whose rows the layer stores
   int layer = -1;         // published number
   std::vector<CacheErrors> caches;
   double largest = 0;  // of all caches

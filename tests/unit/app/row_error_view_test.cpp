@@ -162,6 +162,15 @@ TEST(RowErrorView, SaysWhyItIsEmpty) {
           rows_of("k_cache", AS_RECORD_INT8_TOKEN_HEAD, {0, 0, 0, 0, 0, 0, 0, 0}, {1, 0, 1, 0}, 1));
   EXPECT_EQ(row_error_view(info_of_llama(), step, 1).why_empty,
             "What rows of layer 1 were made of is not kept.");
+  EXPECT_FALSE(row_error_view(info_of_llama(), step, 1).none);
+  // Of a decode step a layer that reads the source stores nothing, which no later op changes.
+  SessionInfo across = info_of_llama();
+  across.config.dense.sides = {kDecoderSide, kCrossSide};
+  step = make_step(2, 12, 1);
+  add_op(step, 1, AS_OP_ROPE_KV_INSERT).rows.emplace_back();
+  const RowErrorView none = row_error_view(across, step, 1);
+  EXPECT_EQ(none.why_empty, "Layer 1 stores rows of source tokens, and this step has none.");
+  EXPECT_TRUE(none.none);
 }
 
 }  // namespace row_error_view_test
