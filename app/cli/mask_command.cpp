@@ -83,13 +83,13 @@ nlohmann::json mask_json(const NamedMask& mask, const BlockMask& tiles) {
 void print_mask(const NamedMask& mask, const BlockMask& tiles) {
   const BlockMask::Counts& c = tiles.counts();
   const auto share = [&](std::int64_t n) {
-    return 100.0 * static_cast<double>(n) /
-           static_cast<double>(std::max<std::int64_t>(1, c.tiles()));
+    return format_share(static_cast<double>(n) /
+                        static_cast<double>(std::max<std::int64_t>(1, c.tiles())));
   };
   say("{}: {}\n", mask.name, mask.text);
   if (!mask.score.empty()) say("  scores: {}\n", mask.score);
-  say("  {} tiles of {} queries and {} keys: {} empty and left out ({:.0f} %), {} full and not "
-      "asked ({:.0f} %), {} partial; {} of {} pairs are seen\n",
+  say("  {} tiles of {} queries and {} keys: {} empty and left out ({}), {} full and not "
+      "asked ({}), {} partial; {} of {} pairs are seen\n",
       c.tiles(), AS_MASK_QUERIES, AS_MASK_KEYS, c.empty, share(c.empty), c.full, share(c.full),
       c.partial, c.seen, c.elements);
   for (std::int64_t m = 0; m < tiles.maps(); ++m) {

@@ -29,6 +29,14 @@ TEST_F(MaskCli, DrawsWhatLiesAcross) {
   }
 }
 
+// One tile of many is not none of them.
+TEST_F(MaskCli, SharesAreNotRoundedToAllOrNothing) {
+  const Outcome done = run({"mask", "show", "sliding(64)", "--keys", "1", "--tokens", "8192"});
+  ASSERT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("left out (99.6 %), 0 full and not asked (0 %), "), std::string::npos)
+      << done.out.substr(0, 300);
+}
+
 TEST_F(MaskCli, TakesExpressionsAndSaysWhereTheyAreWrong) {
   const Outcome done = run({"mask", "show", "head == 0 ? causal : 1", "--heads", "2", "--tokens",
                             "64", "--score", "soft_cap(20)", "--json"});
