@@ -13,6 +13,7 @@
 #include "app/reports/ess_trace.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
+#include "engine/offload/row_pool.h"
 #include "engine/offload/simulate.h"
 
 namespace attnscope {
@@ -24,6 +25,8 @@ struct EssCommand {
   std::string trace;
   GeneratorOptions generator;
   std::vector<double> ratios{0.1, 0.2, 0.4};
+  bool ratios_given = false;
+  std::string left_out;  // of the ratios that nobody gave: which are too small, and why
   std::int64_t pool_rows = 0;
   std::string policy = "lru", warm_up = "prefill", attend = "none";
   bool by_step = false;
@@ -122,27 +125,21 @@ json ess_json(const EssCommand& command, const SelectionTrace& trace,
     row["layers"] = std::move(layers);
     rows.push_back(std::move(row));
   }
-  return {{"format", "attnscope-ess"},
-          {"version", 1},
-          {"source", trace.source},
-          {"left", trace.left},
-          {"policy", command.policy},
-          {"warm_up", command.warm_up},
-          {"attend", command.attend},
-          {"steps", trace.steps.size()},
-          {"requests", trace.requests},
-          {"context", trace.context},
-          {"rows", trace.rows},
-          {"row_bytes", trace.row_bytes},
-          {"index_bytes", trace.index_bytes},
-          {"constants", constants},
-          {"ratios", rows}};
+  return {{"format", "attnscope-ess"},    {"version", 1},
+          {"source", trace.source},       {"left", trace.left},
+          {"left_out", command.left_out}, {"policy", command.policy},
+          {"warm_up", command.warm_up},   {"attend", command.attend},
+          {"steps", trace.steps.size()},  {"requests", trace.requests},
+          {"context", trace.context},     {"rows", trace.rows},
+          {"row_bytes", trace.row_bytes}, {"index_bytes", trace.index_bytes},
+          {"constants", constants},       {"ratios", rows}};
 }
 
 std::string modelled(const std::optional<double>& us) { return us ? format_us(*us) : "-"; }
 
 void print_head(const EssCommand& command, const SelectionTrace& trace) {
   say("{}\n", trace.source);
+  if (!command.left_out.empty()) say("{}\n", command.left_out);
   if (!trace.left.empty()) say("{}\n", trace.left);
   say("{}, {}, {} that select; {} rows a layer of {} each, beside index keys of {}\n",
       plural(std::ssize(trace.steps), "decode step", "decode steps"),
@@ -252,6 +249,28 @@ Result<as_status> simulate_command(const EssCommand& command) {
   }
   std::vector<OffloadResult> results;
   EssCommand sized = command;
+  for (std::size_t i = 0; i < sized.ratios.size(); ++i) {
+    if (std::ranges::count(sized.ratios, sized.ratios[i]) > 1) {
+      return bad_input(fmt::format("--ratio {}: it is there twice", sized.ratios[i]),
+                       "name each pool once");
+    }
+  }
+  const std::int64_t least = least_pool(*trace);
+  if (!command.ratios_given && command.pool_rows == 0) {
+    // Of pools that nobody asked for, those that the trace leaves any use.
+    std::vector<double> small;
+    for (const double ratio : std::vector<double>(sized.ratios)) {
+      if (pool_rows(ratio, trace->rows) >= least) continue;
+      small.push_back(ratio);
+      std::erase(sized.ratios, ratio);
+    }
+    if (sized.ratios.empty()) sized.ratios = {1};
+    if (!small.empty()) {
+      sized.left_out = fmt::format("left out: {} {}, as the largest step needs {} of {} rows",
+                                   small.size() == 1 ? "pool" : "pools", fmt::join(small, ", "),
+                                   least, trace->rows);
+    }
+  }
   // One pool of so many rows, and the ratio that it is.
   if (command.pool_rows > 0) {
     sized.ratios = {static_cast<double>(command.pool_rows) / static_cast<double>(trace->rows)};
@@ -265,7 +284,6 @@ Result<as_status> simulate_command(const EssCommand& command) {
                  .attend = *attend,
                  .constants = command.constants});
     if (!result && result.error().code == AS_BAD_INPUT) {
-      const std::int64_t least = least_pool(*trace);
       // Rounded up, so that what is printed is enough.
       const double enough =
           std::ceil(static_cast<double>(least) * 1e4 / static_cast<double>(trace->rows)) / 1e4;
@@ -367,6 +385,8 @@ void add_ess_command(CLI::App& app, std::function<Result<as_status>()>& action) 
           ->add_option("--ratio", command->ratios,
                        "Rows of a layer's pool to all its rows, comma separated (0.1,0.2,0.4)")
           ->delimiter(',');
+  simulate->parse_complete_callback(
+      [command, ratio] { command->ratios_given = ratio->count() > 0; });
   simulate
       ->add_option("--pool-rows", command->pool_rows,
                    "Rows of a layer's pool, in the place of --ratio")

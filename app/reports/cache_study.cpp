@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -622,10 +623,13 @@ Result<void> fits_cache_study(const ModelConfig& c, const CacheStudyOptions& opt
                                  c.name),
                      "leave out tokens that are made anew");
   }
-  if (options.lengths.empty() || !std::ranges::is_sorted(options.lengths) ||
-      options.lengths.front() < options.tokens || options.lengths.back() > c.max_position) {
+  // Each once: adjacent ones of which the second is not larger are out of order.
+  const bool ascending =
+      std::ranges::adjacent_find(options.lengths, std::greater_equal<>()) == options.lengths.end();
+  if (options.lengths.empty() || !ascending || options.lengths.front() < options.tokens ||
+      options.lengths.back() > c.max_position) {
     return bad_input(
-        fmt::format("lengths are ascending, from {} (the tokens looked at) to {} "
+        fmt::format("lengths are ascending, each once, from {} (the tokens looked at) to {} "
                     "(positions of {})",
                     options.tokens, c.max_position, c.name));
   }

@@ -180,6 +180,15 @@ Result<void> set_platform(AttentionRequest& request, std::string_view text) {
   }
   int all = 0;
   for (const char digit : digits) all = 10 * all + (digit - '0');
+  // Of CUDA, up to 13.
+  constexpr int kCapabilities[] = {30, 35, 37, 50, 52, 53, 60,  61,  62,  70,  72,  75,
+                                   80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121};
+  if (std::ranges::find(kCapabilities, all) == std::end(kCapabilities)) {
+    std::string known;
+    for (const int one : kCapabilities)
+      known += fmt::format("{}sm_{}", known.empty() ? "" : ", ", one);
+    return bad_input(fmt::format("no GPU has compute capability {}", text), "allowed: " + known);
+  }
   request.platform = AttentionPlatform::kCuda;
   request.gpu = {all / 10, all % 10};
   return {};

@@ -47,6 +47,10 @@ Result<void> check_workspace(const WorkspaceNumbers& n) {
         fmt::format("KV heads {} or gathered tokens {} are out of range", n.kv_heads, n.gathered),
         fmt::format("allowed: 0 to {}", kMostWorkspace));
   }
+  if (n.kv_heads > 0 && n.heads % n.kv_heads != 0) {
+    return bad_input(fmt::format("{} heads do not share {} KV heads evenly", n.heads, n.kv_heads),
+                     "KV heads divide heads; 0: one row for all");
+  }
   return {};
 }
 

@@ -167,6 +167,13 @@ TEST_F(BackendsCli, WorkspaceSumsByNumbersOrModel) {
             2 * 16 * 4 * 32 * 4);
   // One row of 512 for all heads.
   EXPECT_EQ(bytes({"v4-flash", "--gathered", "100"}, 5), 100 * 512 * 2);
+  const Outcome uneven = run({"backends", "workspace", "--kv-heads", "100", "--heads", "8"});
+  EXPECT_EQ(uneven.code, 3) << uneven.out;
+  EXPECT_NE(uneven.err.find("8 heads do not share 100 KV heads evenly"), std::string::npos)
+      << uneven.err;
+  const Outcome none = run({"backends", "explain", "tiny-llama", "--gpu", "sm_99"});
+  EXPECT_EQ(none.code, 3) << none.out;
+  EXPECT_NE(none.err.find("no GPU has compute capability sm_99"), std::string::npos) << none.err;
   const Outcome wrong = run({"backends", "workspace", "--batch", "0"});
   EXPECT_EQ(wrong.code, 3);
   EXPECT_NE(wrong.err.find("batch 0 is out of range"), std::string::npos);

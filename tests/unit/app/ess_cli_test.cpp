@@ -207,6 +207,23 @@ TEST_F(EssCli, NumbersOutOfRangeAreUsage) {
   EXPECT_EQ(run({"ess"}).code, 2);
 }
 
+TEST_F(EssCli, PoolsThatNobodyAskedForMayBeTooSmall) {
+  const Outcome twice = run({"ess", "simulate", "generate", "--ratio", "0.5,0.5"});
+  EXPECT_EQ(twice.code, 3) << twice.out;
+  EXPECT_NE(twice.err.find("--ratio 0.5: it is there twice"), std::string::npos) << twice.err;
+  const std::vector<std::string> short_ones = {"ess",  "simulate", "generate", "--context",
+                                               "4096", "--top-k",  "1000",     "--steps",
+                                               "2",    "--layers", "1"};
+  const Outcome done = run(short_ones);
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(done.out.find("left out: pools 0.1, 0.2, as the largest step needs "),
+            std::string::npos)
+      << done.out.substr(0, 400);
+  std::vector<std::string> asked = short_ones;
+  asked.insert(asked.end(), {"--ratio", "0.1,0.4"});
+  EXPECT_EQ(run(asked).code, 3) << "what was asked for is not left out";
+}
+
 TEST_F(EssCli, APoolOfSoManyRows) {
   const json out = simulated({"generate", "--context", "500", "--top-k", "20", "--steps", "3",
                               "--layers", "1", "--pool-rows", "50"});

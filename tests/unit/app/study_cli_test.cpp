@@ -78,6 +78,12 @@ TEST_F(StudyCli, SaysWhatAnotherModelLeavesOut) {
           "stops[1]");
 }
 
+TEST_F(StudyCli, TakesEachLengthOnce) {
+  const Outcome twice = run({"study", "cache-dtype", "tiny-llama", "--lengths", "64,64"});
+  EXPECT_EQ(twice.code, 3) << twice.out;
+  EXPECT_NE(twice.err.find("lengths are ascending, each once"), std::string::npos) << twice.err;
+}
+
 TEST_F(StudyCli, SaysThatNoNameIsNoFormat) {
   refused({"run", "tiny-llama", "--cache-dtype", ""}, "--cache-dtype: \"\" is no format of rows");
   refused({"study", "cache-dtype", "no-such-scenario"}, "no-such-scenario");
