@@ -171,11 +171,19 @@ class Collector : public SessionObserver {
     return s;
   }
 
-  static bool has_rows(const OpParams& params, const as_tap_info& tap) {
+  // Whole blocks of all layers, which are no token's.
+  static bool is_moved(const OpParams& params, const as_tap_info& tap) {
+    return tap.kind == AS_TAP_CACHE && params.info().phase == AS_PHASE_BEFORE &&
+           has_axis(std::string_view(tap.axes).substr(0, 1), "M");
+  }
+
+  bool has_rows(const OpParams& params, const as_tap_info& tap) const {
     if (tap.kind == AS_TAP_CACHE) {
-      // Rows that are moved are no token's, those that are read are no output.
+      // Rows that are read are no output, and references have no pages to move.
+      const bool paged = source_ == Source::kEngine;
       return tap.direction == AS_TAP_OUT && params.has_cache(tap) &&
-             has_axis(std::string_view(tap.axes).substr(0, 1), "T");
+             (has_axis(std::string_view(tap.axes).substr(0, 1), "T") ||
+              (paged && is_moved(params, tap) && params.tensor(tap.mask_offset).shape[0] > 0));
     }
     const as_tensor& t = params.tensor(tap.offset);
     return present(t) && as_tensor_numel(&t) != 0;
@@ -186,6 +194,7 @@ class Collector : public SessionObserver {
     const std::string plain =
         (layer < 0 ? "" : fmt::format("layers.{}.", layer)) + info.name + "." + tap.name;
     if (!has_rows(params, tap)) return;
+    if (is_moved(params, tap)) return take_moved(session, params, tap, layer, plain);
     if (tap.kind == AS_TAP_CACHE) return take_cache(session, params, tap, layer, plain);
     const as_tensor& t = params.tensor(tap.offset);
     const bool by_row = has_axis(std::string_view(tap.axes).substr(0, 1), "TN");
@@ -231,6 +240,23 @@ class Collector : public SessionObserver {
       tail.back() = std::clamp<std::int64_t>(length, 0, tail.back());
     }
     s.put(row.position, from, tail);
+  }
+
+  // By move, as it lies in its new place; zeros where a move has none.
+  void take_moved(const Session& session, const OpParams& params, const as_tap_info& tap, int layer,
+                  const std::string& plain) {
+    const as_cache& cache = params.cache(tap.offset);
+    const as_tensor& to = params.tensor(tap.mask_offset);
+    const std::int64_t width = as_cache_row_bytes(&cache);
+    Series& s = find(session, fmt::format("step.{}.{}", session.cursor().step, plain), params, tap,
+                     layer, AS_U8, -1);
+    s.shape = {to.shape[0], width};
+    s.bytes.assign(to_size(to.shape[0] * width), 0);
+    for (std::int64_t m = 0; m < to.shape[0]; ++m) {
+      const std::int64_t slot = *at<std::int64_t>(to, m);
+      if (slot < 0 || slot >= cache.data.shape[0] * cache.rows_per_block) continue;
+      as_row_get(&cache, slot, s.bytes.data() + m * width);
+    }
   }
 
   void take_cache(const Session& session, const OpParams& params, const as_tap_info& tap, int layer,

@@ -11,6 +11,7 @@
 #include "app/text/format.h"
 #include "app/text/overwrite.h"
 #include "app/workbench/workbench_impl.h"
+#include "engine/session/what_if/what_if_changes.h"
 #include "kernels/params/row_access.h"
 
 namespace attnscope {
@@ -198,8 +199,7 @@ Result<void> Workbench::ask_what_if() {
   if (cursor_.step < 0) return usage_error("no op has run yet", "run a step first");
   const as_op_info& op = *as_op_find(cursor_.op);
   if (op.phase == AS_PHASE_BEFORE) {
-    return bad_input("tables and lists are integers: there is nothing to change in them",
-                     "go to an op of a layer, or of the head");
+    return nothing_to_change(cursor_.op);
   }
   auto asked = std::make_shared<StateAsked>(impl_->ask_state(cursor_.step));
   return ask_beside(

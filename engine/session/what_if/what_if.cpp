@@ -229,9 +229,9 @@ class Trial {
 
 Result<std::vector<WhatIf>> what_if(const Session& session, const LaneRegistry& registry,
                                     const WhatIfOptions& options) {
-  if (!session.ran_any() || session.last_params().info().phase == AS_PHASE_BEFORE) {
-    return bad_input("tables and lists are integers: there is nothing to change in them",
-                     "name an op of a layer, or of the head");
+  if (!session.ran_any()) return nothing_to_change(AS_OP_SCHEDULE);
+  if (session.last_params().info().phase == AS_PHASE_BEFORE) {
+    return nothing_to_change(session.last_params().op());
   }
   if (session.references() == References::kNone) {
     return usage_error("what-if needs a reference", "run with --references sim or both");

@@ -217,8 +217,7 @@ Result<std::vector<WhatIfAfter>> what_if_after(const Scenario& scenario,
                                                const WhatIfAfterOptions& asked) {
   const as_op_info* info = as_op_find(place.op);
   if (info == nullptr || info->phase == AS_PHASE_BEFORE) {
-    return bad_input("tables and lists are integers: there is nothing to change in them",
-                     "name an op of a layer, or of the head");
+    return nothing_to_change(place.op);
   }
   const std::vector<Change> changes = changes_of(place.op);
   const Lane* sim = registry.find("ref.sim");

@@ -1,5 +1,7 @@
 #include "engine/session/what_if/what_if_changes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -10,6 +12,17 @@
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
+
+Error nothing_to_change(as_op_id op) {
+  const char* hint = "name an op of a layer, or of the head";
+  if (as_op_role(op) == AS_ROLE_COPY) {
+    return bad_input(fmt::format("{} moves bytes as they are: there is nothing to change in them",
+                                 as_op_find(op)->name),
+                     hint);
+  }
+  return bad_input("tables and lists are integers: there is nothing to change in them", hint);
+}
+
 namespace {
 
 constexpr float kInfiniteSink = std::numeric_limits<float>::infinity();

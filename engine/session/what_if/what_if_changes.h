@@ -27,6 +27,9 @@ struct Change {
   bool (*apply)(const Session& session, OpParams& params, ChangedInputs& memory);
 };
 
+// Of an op before the layers: it computes nothing that a change would show.
+Error nothing_to_change(as_op_id op);
+
 inline constexpr const char* kAsItRan = "as it ran";
 inline constexpr const char* kReferenceLists = "reference indices";
 // Outputs of 0 agree whatever the op does wrong: no cure, but where they do not the op is wrong in

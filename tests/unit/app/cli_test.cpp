@@ -148,6 +148,20 @@ TEST_F(Cli, ALaneThatRanNoOpIsSaidAndAnOpThatNoLayerHasIsRefused) {
   }
 }
 
+// Blocks that come back are bytes: there to be written, and nothing that could be changed.
+TEST_F(Cli, MovedBlocksAreExportedAndAreNoLists) {
+  const std::string file = path("blocks.safetensors");
+  const Outcome done =
+      run({"tap-export", "swap", "--taps", "swap_in.blocks", "--steps", "20", "-o", file});
+  EXPECT_EQ(done.code, 0) << done.err;
+  EXPECT_NE(read(file).find("step.19.swap_in.blocks"), std::string::npos);
+  const Outcome asked = run({"what-if", "swap", "19/-/swap_in"});
+  EXPECT_EQ(asked.code, 3);
+  EXPECT_NE(asked.err.find("swap_in moves bytes as they are"), std::string::npos) << asked.err;
+  EXPECT_NE(run({"what-if", "swap", "19/-/slot_mapping"}).err.find("lists are integers"),
+            std::string::npos);
+}
+
 TEST_F(Cli, ReuseShowsTheKeptReportUntilSomethingChanges) {
   const std::string file = small();
   const std::vector<std::string> again = {"run", file, "--report", path("r.json"), "--reuse"};
