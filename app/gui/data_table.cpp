@@ -313,13 +313,14 @@ std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::in
   if (order_stale_) refilter();
   ImGui::PushID(id);
   draw_bar(filter);
-  if (size.y == 0) {  // no taller than its rows, no shorter than a few of them
-    const float line = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
-    const float all = line * static_cast<float>(order_.size() + 1) + px(4);
-    size.y = std::min(all, std::max(ImGui::GetContentRegionAvail().y, 6 * line));
-  }
   const float room = size.x > 0 ? size.x : ImGui::GetContentRegionAvail().x;
   const bool wide = room < px(least_width);
+  if (size.y == 0) {  // no taller than its rows, no shorter than a few of them
+    const float line = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+    const float all = line * static_cast<float>(order_.size() + 1) + px(4) +
+                      (wide ? ImGui::GetStyle().ScrollbarSize : 0);
+    size.y = std::min(all, std::max(ImGui::GetContentRegionAvail().y, 6 * line));
+  }
   const ImGuiTableFlags flags = kTableFlags | (wide ? ImGuiTableFlags_ScrollX : 0);
   if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), flags, size,
                         wide ? px(least_width) : 0)) {

@@ -289,6 +289,16 @@ const char* lane_sign(std::string_view lane) {
   return lane.starts_with("plugin:") ? icon::kPlug : icon::kLayers;
 }
 
+void same_line_for(float width, float gap) {
+  const float right = ImGui::GetCursorScreenPos().x + ImGui::GetContentRegionAvail().x;
+  const float between = gap < 0 ? ImGui::GetStyle().ItemSpacing.x : gap;
+  if (ImGui::GetItemRectMax().x + between + width <= right) ImGui::SameLine(0, between);
+}
+
+float button_width(const char* label) {
+  return ImGui::CalcTextSize(label, nullptr, true).x + 2 * ImGui::GetStyle().FramePadding.x;
+}
+
 bool segmented(const char* id, int* current, const char* const* labels, int count) {
   bool changed = false;
   const Theme& t = theme();
@@ -296,8 +306,7 @@ bool segmented(const char* id, int* current, const char* const* labels, int coun
   const float right = ImGui::GetCursorScreenPos().x + ImGui::GetContentRegionAvail().x;
   ImGui::PushID(id);
   for (int i = 0; i < count; ++i) {
-    const float width =
-        ImGui::CalcTextSize(labels[i], nullptr, true).x + 2 * ImGui::GetStyle().FramePadding.x;
+    const float width = button_width(labels[i]);
     // On the same line while it fits.
     if (i > 0 && ImGui::GetItemRectMax().x + px(1) + width <= right) ImGui::SameLine(0, px(1));
     const bool on = i == *current;

@@ -51,6 +51,9 @@ void number_text(std::string_view text, float width = 0, ImU32 colour = 0);
 // Dimmed label, then value, on one line.
 void field(const char* label, std::string_view value);
 
+// The next item, so wide, stays on the line of the last one where it fits. gap: -1 = as items have.
+void same_line_for(float width, float gap = -1);
+float button_width(const char* label);
 // Dimmed text that wraps; text in a colour on one line.
 void dim(const std::string& text);
 // How far work is that goes on beside, with a button that stops it.

@@ -305,7 +305,7 @@ std::string BytesPanel::page_name(const SessionInfo& info, int page) const {
 void BytesPanel::choose_token(Ui& ui, const StepTrace& step) {
   const std::int64_t zero = 0, last = static_cast<std::int64_t>(rows_->tokens.size()) - 1;
   const std::string label = token_label(step, rows_->tokens[to_size(index_)]);
-  ImGui::SameLine(0, px(14));
+  same_line_for(ImGui::CalcTextSize("token").x + ImGui::GetStyle().ItemSpacing.x + px(110), px(14));
   ImGui::AlignTextToFramePadding();
   ImGui::TextDisabled("token");
   ImGui::SameLine();
@@ -322,7 +322,7 @@ void BytesPanel::choose_token(Ui& ui, const StepTrace& step) {
 void BytesPanel::choose_page(Ui& ui) {
   const SessionInfo& info = *ui.bench.snapshot()->info;
   const CacheSpec& spec = info.layout.specs[to_size(group_->specs[to_size(page_)])];
-  ImGui::SameLine(0, px(14));
+  same_line_for(px(140), px(14));
   ImGui::SetNextItemWidth(px(140));
   if (ImGui::BeginCombo("##page", page_name(info, page_).c_str())) {
     for (int i = 0; i < static_cast<int>(group_->specs.size()); ++i) {
@@ -336,7 +336,7 @@ void BytesPanel::choose_page(Ui& ui) {
   }
   const std::int64_t zero = 0, last = spec.rows_per_block - 1;
   std::int64_t row = index_;
-  ImGui::SameLine();
+  same_line_for(px(110));
   ImGui::SetNextItemWidth(px(110));
   if (ImGui::SliderScalar("##row", ImGuiDataType_S64, &row, &zero, &last, "row %lld",
                           ImGuiSliderFlags_AlwaysClamp)) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "app/gui/command_group.h"
@@ -106,18 +107,28 @@ void ComparePanel::register_commands(Ui& ui) {
       },
       "FOLDER");
   const CommandGroup compare(
-      ui.commands, "Compare", [this] { return session_.result() != nullptr || session_.running(); },
+      ui.commands, "Compare",
+      [this] {
+        return session_.result() != nullptr || session_.running() || !session_.error().empty();
+      },
       "nothing is compared: compare.open=FOLDER");
+  // What a comparison that was given up says is the answer to whoever asks for its result.
+  const auto compared = [this]() -> Result<void> {
+    if (session_.result() != nullptr || session_.running()) return {};
+    return bad_input("nothing is compared: " + session_.error());
+  };
   compare.add("compare.first", "Where they part",
               "Goes to the first op whose output differs beyond its tolerance.", "",
-              [this, &ui](std::string_view) -> Result<void> {
+              [this, &ui, compared](std::string_view) -> Result<void> {
+                if (auto ok = compared(); !ok) return ok;
                 first_wanted_ = session_.running();  // then once it has been found
                 if (!first_wanted_) go_to_first(ui);
                 return {};
               });
   compare.add("compare.next", "Next difference",
               "Goes to the next op whose output differs beyond its tolerance.", "",
-              [this, &ui](std::string_view) -> Result<void> {
+              [this, &ui, compared](std::string_view) -> Result<void> {
+                if (auto ok = compared(); !ok) return ok;
                 if (session_.running())
                   return usage_error("the comparison is running", "wait for it");
                 go(ui, session_.result()->next(ui.bench.cursor()),
@@ -226,17 +237,21 @@ void ComparePanel::draw_start(Ui& ui) {
 }
 
 void ComparePanel::draw_buttons(Ui& ui) {
-  for (const char* id : {"compare.first", "compare.next", "compare.close"}) {
+  command_button(ui, "compare.first");
+  for (const char* id : {"compare.next", "compare.close"}) {
+    same_line_for(button_width(ui.commands.find(id)->title.c_str()));
     command_button(ui, id);
-    ImGui::SameLine();
   }
   if (ui.bench.capture() == nullptr) {
-    if (ImGui::Button("Compare again##compare")) ui.run("compare.open=" + session_.path());
+    constexpr const char* kAgain = "Compare again##compare";
+    same_line_for(button_width(kAgain));
+    if (ImGui::Button(kAgain)) ui.run("compare.open=" + session_.path());
     if (ImGui::IsItemHovered()) tooltip("With the steps that the session keeps now.");
-    ImGui::SameLine();
   }
-  command_button(ui, "compare.differences", differences_ ? "Differences alone" : "All rows");
-  ImGui::SameLine();
+  const char* rows = differences_ ? "Differences alone" : "All rows";
+  same_line_for(button_width(rows));
+  command_button(ui, "compare.differences", rows);
+  same_line_for(button_width(kCompareTabs[0]));
   int tab = tab_;
   if (segmented("tab", &tab, kCompareTabs, kCompareTabCount)) {
     ui.run(fmt::format("compare.tab={}", kCompareTabIds[tab]));
@@ -303,9 +318,11 @@ void ComparePanel::draw_ops(Ui& ui) {
                   {"verdict", false, 1.7f,
                    "Schedules and block tables are compared by what they mean: the lines above."},
                   {"tap", false, 0.7f, "The output that differs most."},
-                  {"largest", true, 0.6f, "Largest absolute difference."},
-                  {"of budget", true, 0.6f, "Worst element in units of its tolerance."},
-                  {"evidence", false, 2.6f}});
+                  {"largest", true, 0.7f, "Largest absolute difference."},
+                  {"of budget", true, 0.8f,
+                   "Worst element in units of its tolerance; inf: a number beside none, or what "
+                   "must be the same bits."},
+                  {"evidence", false, 2.3f}});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const ComparedOp& row = rows[i];
       DiffLook look = diff_look(row.verdict);
@@ -313,20 +330,22 @@ void ComparePanel::draw_ops(Ui& ui) {
         look = {kPlacement, Verdict::kNotCompared};
       }
       const TapDiff* tap = row.worst;
-      ops_.row({whole_cell(row.place.layer, "-"),
-                {as_op_find(row.place.op)->name},
-                {row.lane_a},
-                {row.lane_b},
-                {look.word, look.caution ? theme().warn : verdict_colour(look.like)},
-                {tap != nullptr ? tap->tap : ""},
-                tap != nullptr && !tap->by_checksum
-                    ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}
-                    : TableCell{},
-                tap != nullptr && tap->budget_used > 0
-                    ? TableCell{budget_short({tap->budget_used}), 0, tap->budget_used, true}
-                    : TableCell{},
-                {tap != nullptr ? tap->evidence : ""}},
-               static_cast<std::int64_t>(i));
+      ops_.row(
+          {whole_cell(row.place.layer, "-"),
+           {as_op_find(row.place.op)->name},
+           {row.lane_a},
+           {row.lane_b},
+           {look.word, look.caution ? theme().warn : verdict_colour(look.like)},
+           {tap != nullptr ? tap->tap : ""},
+           tap != nullptr && !tap->by_checksum
+               ? TableCell{format_error(tap->max_abs), 0, tap->max_abs, true}
+               : TableCell{},
+           tap != nullptr && tap->budget_used > 0
+               ? TableCell{std::isinf(tap->budget_used) ? "inf" : budget_short({tap->budget_used}),
+                           0, tap->budget_used, true}
+               : TableCell{},
+           {tap != nullptr ? tap->evidence : ""}},
+          static_cast<std::int64_t>(i));
     }
   }
   const auto here = std::ranges::find(rows, place_, &ComparedOp::place);

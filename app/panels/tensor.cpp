@@ -628,12 +628,12 @@ void TensorPanel::draw(Ui& ui) {
   if (segmented("##view", &mode, kTensorModes.data(), static_cast<int>(kTensorModes.size()))) {
     ui.run(fmt::format("tensor.view={}", kTensorModes[to_size(mode)]));
   }
-  ImGui::SameLine(0, px(14));
+  same_line_for(button_width(kShapes[0]), px(14));
   int shape = shape_;
   if (segmented("##as", &shape, kShapes.data(), static_cast<int>(kShapes.size()))) {
     ui.run(fmt::format("tensor.as={}", kShapeNames[to_size(shape)]));
   }
-  ImGui::SameLine(0, px(14));
+  same_line_for(button_width(icon::kCopy), px(14));
   command_button(ui, "tensor.copy", icon::kCopy);
   // What follows stays on the line where there is room.
   const auto flow = [](float width) {

@@ -177,6 +177,14 @@ void ask_what_if(Trial& t) {
 void compare_runs(Trial& t) {
   EXPECT_FALSE(t.app->commands().run("compare.first")) << "nothing is compared";
   EXPECT_FALSE(t.app->commands().run("compare.open=/no/such.acap"));
+  // Why a comparison was given up is the answer to whoever asks for its result.
+  t.run("compare.open=" ATTNSCOPE_SOURCE_DIR "/tests/fixtures/83b8554/short.acap");
+  t.user.wait_for("compare");
+  const auto refused = t.app->commands().run("compare.first");
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().text().find("other dimensions or layers"), std::string::npos)
+      << refused.error().text();
+  t.run("compare.close");
   const std::string path = t.folder + "/right.acap";
   std::filesystem::remove_all(path);
   t.run("capture.record=full:" + path);
