@@ -8,6 +8,7 @@
 #include "reference/torch/model_dense.h"
 #include "reference/torch/model_mla.h"
 #include "reference/torch/paged_sdpa.h"
+#include "reference/torch/sparse_sdpa.h"
 #include "reference/torch/trainer.h"
 
 namespace attnscope::reference {
@@ -52,6 +53,7 @@ TorchModule make_module() {
       .make_mla_trainer = make_torch_mla_trainer,
       .make_v4_trainer = make_torch_v4_trainer,
       .paged_sdpa = torch_paged_sdpa,
+      .sparse_sdpa = torch_sparse_sdpa,
   };
 #define AS_ENTRY(id, number, params, function)                               \
   if constexpr (!is_loop(id)) {                                              \

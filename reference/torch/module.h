@@ -64,6 +64,8 @@ struct TorchModule {
                                                       const TrainOptions& options);
   // See paged_sdpa.h.
   bool (*paged_sdpa)(const as_paged_attention_params* params, bool fp32, TorchFailure* failure);
+  // See sparse_sdpa.h.
+  bool (*sparse_sdpa)(const as_sparse_attention_params* params, bool fp32, TorchFailure* failure);
 };
 
 }  // namespace attnscope::reference
