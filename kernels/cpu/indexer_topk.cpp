@@ -1,43 +1,42 @@
 // indexer_topk: the k best entries of each row of logits, in ascending order of entry.
+//
+// Long rows are first cut down to what reaches a bound that k entries do.
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/simd/simd.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::cpu {
 namespace {
 
-// Unsigned key in the order of the scores: NaN below everything, -0 equal to 0.
-std::uint32_t order_key(float score) {
-  if (score != score) return 0;
-  score += 0.0f;  // -0 becomes 0
-  std::uint32_t bits;
-  std::memcpy(&bits, &score, sizeof(bits));
-  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
+// Keys are unsigned numbers in the order of the scores (simd.h): NaN below everything, -0 equal to
+// 0.
+using Key = std::uint32_t;
 
-// The key of the k-th best score (1 <= k <= count), and how many scores equal to it belong to the
-// best k. Radix selection from the highest bits down.
+// The k-th best key (1 <= k <= count), and how many keys equal to it belong to the best k.
 struct Threshold {
-  std::uint32_t key;
+  Key key;
   std::int64_t ties;
 };
 
-Threshold find_threshold(const float* scores, std::int64_t count, std::int64_t k) {
+// Radix selection from the highest bits down.
+Threshold find_threshold(const Key* keys, std::int64_t count, std::int64_t k) {
   constexpr int kBits = 11;
-  std::uint32_t prefix = 0;
-  std::uint32_t decided = 0;  // mask of the bits of prefix that are known
-  std::int64_t left = k;      // how many of the scores that share the prefix belong to the best k
+  Key prefix = 0;
+  Key decided = 0;        // mask of the bits of prefix that are known
+  std::int64_t left = k;  // how many of the keys that share the prefix belong to the best k
   for (int shift = 32 - kBits; decided != ~0u; shift = std::max(shift - kBits, 0)) {
-    const std::uint32_t mask = ((1u << kBits) - 1) << shift & ~decided;
-    std::int64_t histogram[1 << kBits] = {};
+    const Key mask = ((1u << kBits) - 1) << shift & ~decided;
+    std::int32_t histogram[1 << kBits] = {};
     for (std::int64_t c = 0; c < count; ++c) {
-      const std::uint32_t key = order_key(scores[c]);
-      if ((key & decided) == prefix) ++histogram[(key & mask) >> shift];
+      if ((keys[c] & decided) == prefix) ++histogram[(keys[c] & mask) >> shift];
     }
-    std::uint32_t bin = mask >> shift;
+    Key bin = mask >> shift;
     while (histogram[bin] < left) left -= histogram[bin--];
     prefix |= bin << shift;
     decided |= mask;
@@ -45,20 +44,57 @@ Threshold find_threshold(const float* scores, std::int64_t count, std::int64_t k
   return {prefix, left};
 }
 
-void select(const float* scores, std::int64_t count, std::int64_t k, std::int32_t* out) {
-  std::int64_t written = 0;
-  if (count <= k) {
-    for (; written < count; ++written) out[written] = static_cast<std::int32_t>(written);
-  } else if (k > 0) {
-    Threshold threshold = find_threshold(scores, count, k);
-    for (std::int64_t c = 0; written < k; ++c) {
-      const std::uint32_t key = order_key(scores[c]);
-      if (key < threshold.key || (key == threshold.key && threshold.ties-- <= 0)) continue;
-      out[written++] = static_cast<std::int32_t>(c);
+// What rows of up to `columns` entries, of which k are wanted, need room for.
+class Selection {
+ public:
+  Selection(std::int64_t columns, std::int64_t k)
+      : k_(k),
+        groups_((std::max<std::int64_t>(2 * k, kGroups) + kLanes - 1) / kLanes * kLanes),
+        bests_(make<Key>(groups_)),
+        keys_(make<Key>(columns + kLanes)),
+        entries_(make<std::int32_t>(columns + kLanes)) {}
+
+  void run(const float* scores, std::int64_t count, std::int32_t* out) {
+    std::int64_t written = 0;
+    if (count <= k_) {
+      for (; written < count; ++written) out[written] = static_cast<std::int32_t>(written);
+    } else if (k_ > 0) {
+      const std::int64_t candidates =
+          simd_.collect(scores, count, bound(scores, count), keys_.get(), entries_.get());
+      Threshold threshold = find_threshold(keys_.get(), candidates, k_);
+      for (std::int64_t c = 0; written < k_; ++c) {
+        const Key key = keys_[static_cast<std::size_t>(c)];
+        if (key < threshold.key || (key == threshold.key && threshold.ties-- <= 0)) continue;
+        out[written++] = entries_[static_cast<std::size_t>(c)];
+      }
     }
+    std::fill(out + written, out + k_, -1);
   }
-  std::fill(out + written, out + k, -1);
-}
+
+ private:
+  static constexpr std::int64_t kLanes = 16;
+  static constexpr std::int64_t kGroups = 1024;
+
+  template <class T>
+  static std::unique_ptr<T[]> make(std::int64_t n) {
+    return std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(n));
+  }
+
+  // A key that k entries reach at least: the k-th best of the bests of groups. Of scores in no
+  // order little more than k reach it.
+  Key bound(const float* scores, std::int64_t count) {
+    if (count < 2 * groups_) return 0;
+    simd_.best_keys(scores, count, groups_, bests_.get());
+    return find_threshold(bests_.get(), groups_, k_).key;
+  }
+
+  const simd::Kernels& simd_ = simd::kernels();
+  std::int64_t k_;
+  std::int64_t groups_;
+  std::unique_ptr<Key[]> bests_;
+  std::unique_ptr<Key[]> keys_;
+  std::unique_ptr<std::int32_t[]> entries_;
+};
 
 }  // namespace
 
@@ -78,9 +114,10 @@ void indexer_topk(const as_indexer_topk_params& p, const as_call* call, Check& c
     }
   }
   parallel_for(call, tokens, 4, [&](std::int64_t begin, std::int64_t end) {
+    Selection selection(p.logits.shape[1], p.indices.shape[1]);
     for (std::int64_t t = begin; t < end; ++t) {
-      select(at<float>(p.logits, t), *at<std::int32_t>(p.lens, t), p.indices.shape[1],
-             at<std::int32_t>(p.indices, t));
+      selection.run(at<float>(p.logits, t), *at<std::int32_t>(p.lens, t),
+                    at<std::int32_t>(p.indices, t));
     }
   });
 }

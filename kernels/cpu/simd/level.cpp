@@ -2,6 +2,7 @@
 // its name; nothing with external linkage but the table may be defined here.
 #include "kernels/cpu/simd/codes.h"
 #include "kernels/cpu/simd/gemm.h"
+#include "kernels/cpu/simd/keys.h"
 #include "kernels/cpu/simd/rows.h"
 #include "kernels/cpu/simd/simd.h"
 
@@ -39,6 +40,8 @@ const Kernels& table() {
       .e4m3 = {.dot = dot_codes<E4m3>, .add = add_codes<E4m3>},
       .e5m2 = {.dot = dot_codes<E5m2>, .add = add_codes<E5m2>},
       .i8 = {.dot = dot_codes<Int8>, .add = add_codes<Int8>},
+      .best_keys = best_keys,
+      .collect = collect,
       .pool = pool,
       .relu_weighted_sum = relu_weighted_sum,
   };

@@ -82,6 +82,15 @@ struct Kernels {
 
   CodeKernels e4m3, e5m2, i8;
 
+  // A score's key is an unsigned number in the order of the scores: NaN below everything, -0 equal
+  // to 0. best[i] = the largest key of x[i], x[i + groups], ..; groups is a multiple of 16, n at
+  // least groups.
+  void (*best_keys)(const float* x, std::int64_t n, std::int64_t groups, std::uint32_t* best);
+  // Keys that reach the bound, in the order of x, and their places. Their number; both have room
+  // for n + 16.
+  std::int64_t (*collect)(const float* x, std::int64_t n, std::uint32_t bound, std::uint32_t* keys,
+                          std::int32_t* places);
+
   // Per channel: softmax of the scores over the rows, weighted sum of the values. Rows without a
   // pointer are masked out.
   void (*pool)(const float* const* values, const float* const* scores, int rows, std::int64_t n,

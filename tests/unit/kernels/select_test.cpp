@@ -59,6 +59,37 @@ TEST(IndexerTopk, MatchesSortingOverSizes) {
   }
 }
 
+// Rows that are cut down to what reaches a bound first: in every order, with better scores behind
+// the row's end and where nearly all is NaN or equal.
+TEST(IndexerTopk, LongRowsAreCutDownToNothingThatIsWanted) {
+  Random random(4);
+  for (std::int64_t n : {2047, 2048, 2049, 2063, 4111, 20000}) {
+    for (int kind = 0; kind < 6; ++kind) {
+      std::vector<float> scores(static_cast<std::size_t>(n + 40), 1e30f);
+      for (std::int64_t i = 0; i < n; ++i) {
+        const float value = normal(random), place = static_cast<float>(i);
+        const float kinds[] = {
+            value, place, -place, i % 97 == 5 ? value : kNan, 3.0f, i % 16 == 3 ? value : -kInf};
+        scores[static_cast<std::size_t>(i)] = kinds[kind];
+      }
+      const auto better = [&](std::int32_t a, std::int32_t b) {
+        const float x = scores[static_cast<std::size_t>(a)],
+                    y = scores[static_cast<std::size_t>(b)];
+        return std::isnan(y) ? !std::isnan(x) : x > y;
+      };
+      for (std::int64_t k : {1, 512, 1024}) {
+        List order(static_cast<std::size_t>(n));
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), better);
+        order.resize(static_cast<std::size_t>(std::min(n, k)));
+        std::sort(order.begin(), order.end());
+        EXPECT_EQ(top(scores, static_cast<std::int32_t>(n), k), order)
+            << n << " " << k << " " << kind;
+      }
+    }
+  }
+}
+
 TEST(Sample, LowestIdOfTheBestWinsAndNanNever) {
   Array<float> logits(
       {4, 4}, {1, 3, 3, 2, kNan, -kInf, -5, -5, kNan, kNan, kNan, kNan, -kInf, -kInf, kNan, -kInf});

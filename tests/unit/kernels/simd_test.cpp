@@ -2,6 +2,7 @@
 #include "kernels/cpu/simd/simd.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "tests/unit/kernels/support.h"
@@ -269,6 +270,48 @@ TEST_P(SimdLevel, PoolMasksRowsWithoutPointers) {
       sum += e * static_cast<double>(values[r][c]);
     }
     EXPECT_NEAR(static_cast<double>(y[c]), sum / weight, 1e-6);
+  }
+}
+
+// Scalar twin: NaN first, then in the order of the numbers, both zeros one.
+std::uint32_t key_of(float score) {
+  if (std::isnan(score)) return 0;
+  std::int32_t bits;
+  score += 0.0f;
+  std::memcpy(&bits, &score, sizeof(bits));
+  const auto magnitude = static_cast<std::uint32_t>(bits & 0x7fffffff);
+  return bits < 0 ? 0x7fffffffu - magnitude : 0x80000000u + magnitude;
+}
+
+TEST_P(SimdLevel, KeysAreCollectedInOrder) {
+  for (std::int64_t n : {16, 31, 64, 100, 333}) {
+    std::vector<float> x(static_cast<std::size_t>(n));
+    for (float& v : x) v = normal(random_);
+    const float special[] = {kNan, -kNan, kInf, -kInf, 0.0f, -0.0f, 1e-42f, -1e-42f};
+    for (std::size_t i = 0; i < 8; ++i) x[(i * 5 + 1) % x.size()] = special[i];
+    std::vector<std::uint32_t> best(16);
+    simd().best_keys(x.data(), n, 16, best.data());
+    for (std::size_t i = 0; i < 16; ++i) {
+      std::uint32_t expected = 0;
+      for (std::size_t j = i; j < x.size(); j += 16) expected = std::max(expected, key_of(x[j]));
+      EXPECT_EQ(best[i], expected) << i << " of " << n;
+    }
+    for (const float least : {kNan, -kInf, -0.0f, 0.5f, kInf}) {
+      const std::uint32_t bound = key_of(least);
+      std::vector<std::uint32_t> keys(x.size() + 16), expected_keys;
+      std::vector<std::int32_t> places(x.size() + 16), expected_places;
+      for (std::size_t j = 0; j < x.size(); ++j) {
+        if (key_of(x[j]) < bound) continue;
+        expected_keys.push_back(key_of(x[j]));
+        expected_places.push_back(static_cast<std::int32_t>(j));
+      }
+      const std::int64_t count = simd().collect(x.data(), n, bound, keys.data(), places.data());
+      ASSERT_EQ(count, static_cast<std::int64_t>(expected_keys.size())) << least << " of " << n;
+      keys.resize(expected_keys.size());
+      places.resize(expected_keys.size());
+      EXPECT_EQ(keys, expected_keys) << least << " of " << n;
+      EXPECT_EQ(places, expected_places) << least << " of " << n;
+    }
   }
 }
 
