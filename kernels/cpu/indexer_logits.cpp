@@ -119,19 +119,34 @@ void decode(std::int32_t record, const unsigned char* codes, const unsigned char
   }
 }
 
-// Keys [begin, begin + count) as columns of keys[dim][kTile], with their scales.
+// Keys [begin, begin + count) as columns of keys[dim][kTile], with their scales; zeros behind them.
+// Those of the next tile, before `end`, come into the cache meanwhile.
 void load_keys(const Params& p, std::int64_t request, std::int64_t begin, std::int64_t count,
-               float* keys, float* key_scales) {
+               std::int64_t end, float* keys, float* key_scales) {
+  static constexpr unsigned char kZeros[AS_INDEX_DIM] = {};
+  const unsigned char* codes[kTile];
+  const bool fp8 = p.cache.record == AS_RECORD_INDEX_FP8;
   for (std::int64_t c = 0; c < kTile; ++c) {
-    float key[AS_INDEX_DIM] = {};
+    codes[c] = kZeros;
     key_scales[c] = 1.0f;
+    float key[AS_INDEX_DIM] = {};
+    if (begin + kTile + c < end) {
+      const as_row_address next = as_cache_row(&p.cache, slot_of(p, request, begin + kTile + c));
+      __builtin_prefetch(next.payload, 0, 2);
+      __builtin_prefetch(next.payload + AS_INDEX_DIM / 2, 0, 2);
+    }
     if (c < count) {
       const as_row_address row = as_cache_row(&p.cache, slot_of(p, request, begin + c));
-      decode(p.cache.record, row.payload, row.scales, key);
-      if (p.cache.record == AS_RECORD_INDEX_FP8) std::memcpy(&key_scales[c], row.scales, 4);
+      codes[c] = row.payload;
+      if (fp8) {
+        std::memcpy(&key_scales[c], row.scales, 4);
+      } else {
+        decode(p.cache.record, row.payload, row.scales, key);
+      }
     }
-    for (int d = 0; d < AS_INDEX_DIM; ++d) keys[d * kTile + c] = key[d];
+    for (int d = 0; !fp8 && d < AS_INDEX_DIM; ++d) keys[d * kTile + c] = key[d];
   }
+  if (fp8) simd::kernels().decode_e4m3_columns(codes, kTile, AS_INDEX_DIM, keys, kTile);
 }
 
 void score(const Params& p, const Item& item) {
@@ -153,7 +168,7 @@ void score(const Params& p, const Item& item) {
   }
   for (std::int64_t begin = item.key_begin; begin < item.key_end; begin += kTile) {
     const std::int64_t count = std::min(kTile, item.key_end - begin);
-    load_keys(p, request, begin, count, keys, key_scales);
+    load_keys(p, request, begin, count, item.key_end, keys, key_scales);
     for (std::int64_t i = 0; i < item.count; ++i) {
       const std::int64_t t = item.first + i;
       const std::int64_t visible =
@@ -177,7 +192,7 @@ void score_rounded(const Params& p, const Item& item) {
   double sums[kTile];
   for (std::int64_t begin = item.key_begin; begin < item.key_end; begin += kTile) {
     const std::int64_t count = std::min(kTile, item.key_end - begin);
-    load_keys(p, request, begin, count, keys, key_scales);
+    load_keys(p, request, begin, count, item.key_end, keys, key_scales);
     for (std::int64_t t = item.first; t < item.first + item.count; ++t) {
       const std::int64_t visible =
           std::min<std::int64_t>(*at<std::int32_t>(p.lens, t) - begin, count);

@@ -29,6 +29,9 @@ using Params = as_sparse_attention_params;
 
 constexpr std::int64_t kTile = 64;   // rows decoded at once
 constexpr std::int64_t kHeads = 64;  // heads of a work item at most
+// Floats from one decoded row to the next: a line more than it has, since rows 2 KB apart would
+// share sets of the L1 cache.
+constexpr std::int64_t kRowStride = AS_HEAD_DIM + 16;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 bool check_list(const char* name, const as_tensor& indices, const as_tensor& lens,
@@ -104,6 +107,7 @@ class CacheEntries {
     for (; list_ < 2; ++list_, k_ = 0) {
       const List& list = lists_[list_];
       while (k_ < list.len) {
+        if (k_ + kTile < list.len) fetch_soon(list, k_ + kTile);
         const std::int64_t slot = list.slots[k_++];
         if (slot < 0) continue;
         decode_latent(as_cache_row(list.cache, slot), values);
@@ -120,7 +124,7 @@ class CacheEntries {
     std::int64_t k = (tile < of_window ? tile : tile - of_window) * kTile, n = 0;
     for (const std::int64_t end = std::min(k + kTile, list.len); k < end; ++k) {
       if (list.slots[k] < 0) continue;
-      decode_latent(as_cache_row(list.cache, list.slots[k]), rows + n++ * AS_HEAD_DIM);
+      decode_latent(as_cache_row(list.cache, list.slots[k]), rows + n++ * kRowStride);
     }
     return n;
   }
@@ -131,6 +135,16 @@ class CacheEntries {
     const std::int32_t* slots = nullptr;
     std::int64_t len = 0;
   };
+  // Rows lie anywhere: while a tile is computed the next one's come into the cache.
+  static void fetch_soon(const List& list, std::int64_t k) {
+    if (list.slots[k] < 0) return;
+    const as_row_address row = as_cache_row(list.cache, list.slots[k]);
+    for (int byte = 0; byte < AS_NOPE_DIM + 2 * AS_ROPE_DIM; byte += 64) {
+      __builtin_prefetch(row.payload + byte, 0, 2);
+    }
+    __builtin_prefetch(row.scales, 0, 2);
+  }
+
   List lists_[2];
   int list_ = 0;
   std::int64_t k_ = 0;
@@ -178,7 +192,7 @@ class Heads {
     std::int64_t total = 0;
     for (std::int64_t n = kTile; n == kTile; total += n) {
       n = 0;
-      while (n < kTile && entries.next(rows_ + n * AS_HEAD_DIM)) ++n;
+      while (n < kTile && entries.next(rows_ + n * kRowStride)) ++n;
       if (n > 0) add_tile(n);
     }
     finish(total > 0);
@@ -244,7 +258,7 @@ class Heads {
   static std::size_t to_index(std::int64_t h) { return static_cast<std::size_t>(h); }
 
   void add_tile(std::int64_t n) {
-    simd_.gemm_f32(queries_, AS_HEAD_DIM, count_, rows_, AS_HEAD_DIM, n, AS_HEAD_DIM, scores_,
+    simd_.gemm_f32(queries_, AS_HEAD_DIM, count_, rows_, kRowStride, n, AS_HEAD_DIM, scores_,
                    kTile);
     for (std::int64_t h = 0; h < count_; ++h) {
       float* scores = scores_ + h * kTile;
@@ -264,8 +278,7 @@ class Heads {
       }
       sum_[h] += static_cast<double>(simd_.exp_sum(scores, n, shift));
     }
-    simd_.gemm_add(scores_, kTile, count_, rows_, AS_HEAD_DIM, n, values_, AS_HEAD_DIM,
-                   AS_HEAD_DIM);
+    simd_.gemm_add(scores_, kTile, count_, rows_, kRowStride, n, values_, AS_HEAD_DIM, AS_HEAD_DIM);
   }
 
   void finish(bool any) {
@@ -294,7 +307,7 @@ class Heads {
   double sum_[kHeads];
   alignas(64) float queries_[kHeads * AS_HEAD_DIM];
   alignas(64) float values_[kHeads * AS_HEAD_DIM];
-  alignas(64) float rows_[kTile * AS_HEAD_DIM];
+  alignas(64) float rows_[kTile * kRowStride];
   alignas(64) float scores_[kHeads * kTile];
 };
 

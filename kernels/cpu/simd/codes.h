@@ -85,41 +85,6 @@ struct Int8 {
   AS_INLINE Pair widen(const unsigned char* p) { return {widen_i8(p), widen_i8(p + kLanes)}; }
 };
 
-// Sums of the lanes of four vectors, each in the order of sum().
-AS_INLINE void sum_four(const F32* v, float* to) {
-#if defined(__AVX512F__)
-  const auto halves = [](F32 a, F32 b) __attribute__((always_inline)) {
-    const auto low =
-        __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
-    const auto high =
-        __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
-    return low + high;
-  };
-  const F32 a = halves(v[0], v[1]), b = halves(v[2], v[3]);
-  // Four lanes of each.
-  F32 all =
-      __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
-      __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
-  all += __builtin_shufflevector(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  all += __builtin_shufflevector(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-  const auto one_each = __builtin_shufflevector(all, all, 0, 4, 8, 12);
-  __builtin_memcpy(to, &one_each, sizeof(one_each));
-#elif defined(__AVX2__)
-  const auto halves = [](F32 a, F32 b) __attribute__((always_inline)) {
-    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
-           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
-  };
-  const F32 a = halves(v[0], v[1]), b = halves(v[2], v[3]);
-  const F32 two = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
-                  __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
-  const auto all =
-      __builtin_shufflevector(two, two, 0, 2, 4, 6) + __builtin_shufflevector(two, two, 1, 3, 5, 7);
-  __builtin_memcpy(to, &all, sizeof(all));
-#else
-  for (int i = 0; i < 4; ++i) to[i] = sum(v[i]);
-#endif
-}
-
 #if defined(__AVX512F__)
 constexpr int kCodeOuts = 4;   // rows of codes of a tile
 constexpr int kCodePairs = 2;  // of vectors of a row of codes

@@ -52,6 +52,26 @@ AS_INLINE void dot_step(const typename Type::Element* const* x,
   }
 }
 
+// Sums of the lanes of each vector, four at once.
+template <int Outs>
+AS_INLINE void sums(const F32 (&v)[Outs], float* y) {
+  if constexpr (Outs >= 3) {
+#pragma GCC unroll 2
+    for (int j = 0; j < Outs; j += 4) {
+      F32 four[4] = {};
+      const int count = Outs - j < 4 ? Outs - j : 4;
+#pragma GCC unroll 4
+      for (int i = 0; i < count; ++i) four[i] = v[j + i];
+      float out[4];
+      sum_four(four, out);
+#pragma GCC unroll 4
+      for (int i = 0; i < count; ++i) y[j + i] = out[i];
+    }
+  } else {
+    for (int j = 0; j < Outs; ++j) y[j] = sum(v[j]);
+  }
+}
+
 // One tile of dot products over the whole length k.
 template <class Type, int Rows, int Outs>
 void dot_tile(const typename Type::Element* x, std::int64_t x_stride,
@@ -86,10 +106,7 @@ void dot_tile(const typename Type::Element* x, std::int64_t x_stride,
     dot_step<Type, Rows, Outs>(xs, ws, 0, acc);
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < Rows; ++i) {
-#pragma GCC unroll 8
-    for (int j = 0; j < Outs; ++j) y[i * y_stride + j] = sum(acc[i][j]);
-  }
+  for (int i = 0; i < Rows; ++i) sums<Outs>(acc[i], y + i * y_stride);
 }
 
 template <class Type>
@@ -189,6 +206,11 @@ AS_INLINE void add_columns(const float* a, std::int64_t a_stride, std::int64_t r
   for (; i + kAddRows <= rows; i += kAddRows) {
     add_tile<kAddRows, Vectors>(a + i * a_stride, a_stride, b, b_stride, k, c + i * c_stride,
                                 c_stride);
+  }
+  if constexpr (kAddRows > 4) {
+    for (; i + 4 <= rows; i += 4) {
+      add_tile<4, Vectors>(a + i * a_stride, a_stride, b, b_stride, k, c + i * c_stride, c_stride);
+    }
   }
   for (; i + 2 <= rows; i += 2) {
     add_tile<2, Vectors>(a + i * a_stride, a_stride, b, b_stride, k, c + i * c_stride, c_stride);

@@ -29,6 +29,7 @@ const Kernels& table() {
       .from_f16 = from_f16,
       .to_bf16 = to_bf16,
       .decode_e4m3 = decode_e4m3_row,
+      .decode_e4m3_columns = decode_e4m3_columns,
       .encode_e4m3 = encode_e4m3_row,
       .abs_max = abs_max,
       .range = range,

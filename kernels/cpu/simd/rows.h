@@ -2,6 +2,7 @@
 // Included by level.cpp only.
 #pragma once
 
+#include "kernels/cpu/simd/codes.h"
 #include "kernels/cpu/simd/vec.h"
 
 namespace {
@@ -115,7 +116,34 @@ void to_bf16(const float* x, float factor, std::int64_t n, std::uint16_t* y) {
 }
 
 void decode_e4m3_row(const unsigned char* codes, float factor, std::int64_t n, float* y) {
+  std::int64_t whole = 0;
+  for (; whole + kPair <= n; whole += kPair) {
+    const Pair v = E4m3::widen(codes + whole);
+    store(y + whole, v.first * E4m3::kTimes * factor);
+    store(y + whole + kLanes, v.second * E4m3::kTimes * factor);
+  }
+  codes += whole, y += whole, n -= whole;
   AS_FOR_VECTORS(i, part, n) { put(y + i, decode_e4m3(get<U8>(codes + i, part)) * factor, part); }
+}
+
+void decode_e4m3_columns(const unsigned char* const* codes, std::int64_t count, std::int64_t n,
+                         float* y, std::int64_t y_stride) {
+  for (std::int64_t first = 0; first < count; first += kLanes) {
+    for (std::int64_t word = 0; word < n / 4; word += kLanes) {
+      U32 words[kLanes];
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) words[i] = load<U32>(codes[first + i] + 4 * word);
+      transpose(words);
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        float* to = y + 4 * (word + i) * y_stride + first;
+        store(to, decode_e4m3(words[i] & 0xffu));
+        store(to + y_stride, decode_e4m3((words[i] >> 8) & 0xffu));
+        store(to + 2 * y_stride, decode_e4m3((words[i] >> 16) & 0xffu));
+        store(to + 3 * y_stride, decode_e4m3(words[i] >> 24));
+      }
+    }
+  }
 }
 
 void encode_e4m3_row(const float* x, float factor, std::int64_t n, unsigned char* codes) {

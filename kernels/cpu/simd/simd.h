@@ -62,8 +62,11 @@ struct Kernels {
   // y = bf16(x * scale).
   void (*to_bf16)(const float* x, float scale, std::int64_t n, std::uint16_t* y);
 
-  // y = e4m3fn(code) * scale, and its inverse y = code(x * scale), saturating.
+  // y = e4m3fn(code) * scale, and below its inverse y = code(x * scale), saturating.
   void (*decode_e4m3)(const unsigned char* codes, float scale, std::int64_t n, float* y);
+  // y[k,j] = e4m3fn(codes[j][k]): rows of n codes as columns. count is a multiple of 16, n of 64.
+  void (*decode_e4m3_columns)(const unsigned char* const* codes, std::int64_t count, std::int64_t n,
+                              float* y, std::int64_t y_stride);
   void (*encode_e4m3)(const float* x, float scale, std::int64_t n, unsigned char* codes);
   // Largest |x|; NaN counts as nothing.
   float (*abs_max)(const float* x, std::int64_t n);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #if defined(__FMA__) || defined(__AVX512F__)
 #include <immintrin.h>
@@ -73,6 +74,60 @@ AS_INLINE float sum(F32 v) {
     for (int i = 0; i < step; ++i) lanes[i] += lanes[i + step];
   }
   return lanes[0];
+}
+// Sums of the lanes of four vectors, each in the order of sum().
+AS_INLINE void sum_four(const F32* v, float* to) {
+#if defined(__AVX512F__)
+  const auto halves = [](F32 a, F32 b) __attribute__((always_inline)) {
+    const auto low =
+        __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+    const auto high =
+        __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    return low + high;
+  };
+  const F32 a = halves(v[0], v[1]), b = halves(v[2], v[3]);
+  // Four lanes of each.
+  F32 all =
+      __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27) +
+      __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31);
+  all += __builtin_shufflevector(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+  all += __builtin_shufflevector(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+  const auto one_each = __builtin_shufflevector(all, all, 0, 4, 8, 12);
+  __builtin_memcpy(to, &one_each, sizeof(one_each));
+#elif defined(__AVX2__)
+  const auto halves = [](F32 a, F32 b) __attribute__((always_inline)) {
+    return __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
+           __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+  };
+  const F32 a = halves(v[0], v[1]), b = halves(v[2], v[3]);
+  const F32 two = __builtin_shufflevector(a, b, 0, 1, 4, 5, 8, 9, 12, 13) +
+                  __builtin_shufflevector(a, b, 2, 3, 6, 7, 10, 11, 14, 15);
+  const auto all =
+      __builtin_shufflevector(two, two, 0, 2, 4, 6) + __builtin_shufflevector(two, two, 1, 3, 5, 7);
+  __builtin_memcpy(to, &all, sizeof(all));
+#else
+  for (int i = 0; i < 4; ++i) to[i] = sum(v[i]);
+#endif
+}
+
+// One step of a transposition: of each two vectors `Step` apart, lanes whose place has that bit
+// change sides.
+template <int Step, int... Lanes>
+AS_INLINE void exchange(U32& a, U32& b, std::integer_sequence<int, Lanes...>) {
+  const U32 first =
+      __builtin_shufflevector(a, b, ((Lanes & Step) != 0 ? kLanes + Lanes - Step : Lanes)...);
+  b = __builtin_shufflevector(a, b, ((Lanes & Step) != 0 ? kLanes + Lanes : Lanes + Step)...);
+  a = first;
+}
+// Lane i of vector j becomes lane j of vector i.
+template <int Step = 1>
+AS_INLINE void transpose(U32 (&v)[kLanes]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) {
+    if ((i & Step) != 0) continue;
+    exchange<Step>(v[i], v[i + Step], std::make_integer_sequence<int, kLanes>{});
+  }
+  if constexpr (2 * Step < kLanes) transpose<2 * Step>(v);
 }
 AS_INLINE float max_lane(F32 v) {
   float best = v[0];
@@ -146,8 +201,8 @@ AS_INLINE F32 tanh(F32 x) {
   return select((square < splat(0.0625f)), small, large);
 }
 
-AS_INLINE F32 decode_e4m3(U8 codes) {
-  const U32 code = __builtin_convertvector(codes, U32);
+// Of codes with nothing above them.
+AS_INLINE F32 decode_e4m3(U32 code) {
   const U32 magnitude = code & 0x7fu;
   const U32 normal = (magnitude << 20) + (120u << 23);
   const U32 small = as_bits(__builtin_convertvector((I32)magnitude, F32) * 0x1p-9f);
@@ -156,6 +211,7 @@ AS_INLINE F32 decode_e4m3(U8 codes) {
   const U32 value = (is_small & small) | (~is_small & normal) | (is_nan & 0x7fc00000u);
   return as_float(value | ((code & 0x80u) << 24));
 }
+AS_INLINE F32 decode_e4m3(U8 codes) { return decode_e4m3(__builtin_convertvector(codes, U32)); }
 
 AS_INLINE U8 encode_e4m3(F32 x) {
   const U32 bits = as_bits(x);

@@ -315,6 +315,30 @@ TEST_P(SimdLevel, KeysAreCollectedInOrder) {
   }
 }
 
+TEST_P(SimdLevel, CodesBecomeColumns) {
+  constexpr std::int64_t kRows = 32, kWidth = 128, kStride = 48;
+  std::vector<unsigned char> codes(kRows * kWidth);
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = static_cast<unsigned char>(i * 7 + i / 256);
+  }
+  const unsigned char* rows[kRows];
+  for (std::int64_t j = 0; j < kRows; ++j) rows[j] = codes.data() + (kRows - 1 - j) * kWidth;
+  std::vector<float> y(kWidth * kStride, 9.0f);
+  simd().decode_e4m3_columns(rows, kRows, kWidth, y.data(), kStride);
+  for (std::int64_t d = 0; d < kWidth; ++d) {
+    for (std::int64_t j = 0; j < kStride; ++j) {
+      const float value = y[static_cast<std::size_t>(d * kStride + j)];
+      if (j >= kRows) {
+        EXPECT_EQ(value, 9.0f);
+        continue;
+      }
+      const float expected = cpu::e4m3_to_float(rows[j][d]);
+      EXPECT_TRUE(std::isnan(expected) ? std::isnan(value) : value == expected)
+          << int{rows[j][d]} << ": " << value;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, SimdLevel, ::testing::Range(0, cpu::simd::runnable_levels().count),
                          [](const ::testing::TestParamInfo<int>& level) {
                            return cpu::simd::runnable_levels().items[level.param]->name;
