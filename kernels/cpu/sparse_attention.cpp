@@ -181,7 +181,7 @@ class Heads {
  public:
   Heads(const Params& p, std::int64_t t, std::int64_t first, std::int64_t count)
       : p_(p), t_(t), first_(first), count_(count) {
-    for (std::int64_t h = 0; h < count_; ++h) {
+    for (std::int64_t h = 0; h < count_ && !simd_.pairs; ++h) {
       simd_.from_bf16(at<Bits>(p_.q, t_, first_ + h), AS_HEAD_DIM, queries_ + h * AS_HEAD_DIM);
     }
     begin();
@@ -258,8 +258,16 @@ class Heads {
   static std::size_t to_index(std::int64_t h) { return static_cast<std::size_t>(h); }
 
   void add_tile(std::int64_t n) {
-    simd_.gemm_f32(queries_, AS_HEAD_DIM, count_, rows_, kRowStride, n, AS_HEAD_DIM, scores_,
-                   kTile);
+    if (simd_.pairs) {
+      for (std::int64_t i = 0; i < n; ++i) {  // e4m3 times a power of two, and bf16
+        simd_.upper_halves(rows_ + i * kRowStride, AS_HEAD_DIM, halves_ + i * kRowStride);
+      }
+      simd_.gemm_bf16(at<Bits>(p_.q, t_, first_), p_.q.stride[1], count_, halves_, kRowStride, n,
+                      AS_HEAD_DIM, scores_, kTile);
+    } else {
+      simd_.gemm_f32(queries_, AS_HEAD_DIM, count_, rows_, kRowStride, n, AS_HEAD_DIM, scores_,
+                     kTile);
+    }
     for (std::int64_t h = 0; h < count_; ++h) {
       float* scores = scores_ + h * kTile;
       const float best =
@@ -308,6 +316,7 @@ class Heads {
   alignas(64) float queries_[kHeads * AS_HEAD_DIM];
   alignas(64) float values_[kHeads * AS_HEAD_DIM];
   alignas(64) float rows_[kTile * kRowStride];
+  alignas(64) Bits halves_[kTile * kRowStride];
   alignas(64) float scores_[kHeads * kTile];
 };
 

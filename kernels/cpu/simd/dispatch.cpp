@@ -44,6 +44,9 @@ Levels runnable_levels() {
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
       levels.items[levels.count++] = &avx512::table();
+      if (__builtin_cpu_supports("avx512bf16")) {
+        levels.items[levels.count++] = &avx512_bf16::table();
+      }
     }
   }
 #endif

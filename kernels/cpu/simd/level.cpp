@@ -14,6 +14,7 @@ namespace attnscope::cpu::simd::ATTNSCOPE_SIMD_LEVEL {
 const Kernels& table() {
   static constexpr Kernels kTable = {
       .name = AS_TEXT(ATTNSCOPE_SIMD_LEVEL),
+      .pairs = kPairs,
       .gemm_bf16 = dot_gemm<Bf16>,
       .gemm_f32 = dot_gemm<Float>,
       .gemm_add = gemm_add,
@@ -26,6 +27,7 @@ const Kernels& table() {
       .scale_bf16 = scale_bf16,
       .add_bf16 = add_bf16,
       .from_bf16 = from_bf16,
+      .upper_halves = upper_halves,
       .from_f16 = from_f16,
       .to_bf16 = to_bf16,
       .decode_e4m3 = decode_e4m3_row,

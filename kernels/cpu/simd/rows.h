@@ -107,6 +107,12 @@ void from_bf16(const std::uint16_t* x, std::int64_t n, float* y) {
   AS_FOR_VECTORS(i, part, n) { put(y + i, widen_bf16(get<U16>(x + i, part)), part); }
 }
 
+void upper_halves(const float* x, std::int64_t n, std::uint16_t* y) {
+  AS_FOR_VECTORS(i, part, n) {
+    put(y + i, __builtin_convertvector(as_bits(get<F32>(x + i, part)) >> 16, U16), part);
+  }
+}
+
 void from_f16(const std::uint16_t* x, std::int64_t n, float* y) {
   AS_FOR_VECTORS(i, part, n) { put(y + i, widen_f16(get<U16>(x + i, part)), part); }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string_view>
 
 #include "tests/unit/kernels/support.h"
 
@@ -337,6 +338,39 @@ TEST_P(SimdLevel, CodesBecomeColumns) {
           << int{rows[j][d]} << ": " << value;
     }
   }
+}
+
+TEST_P(SimdLevel, UpperHalvesAreTheNumbersOfBf16) {
+  for (std::int64_t n : {1, 15, 16, 33, 512}) {
+    std::vector<std::uint16_t> expected(static_cast<std::size_t>(n)), y(expected.size() + 1, 7);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      expected[i] = static_cast<std::uint16_t>(i * 331);
+    }
+    std::vector<float> x(expected.size());
+    simd().from_bf16(expected.data(), n, x.data());
+    simd().upper_halves(x.data(), n, y.data());
+    EXPECT_EQ(y.back(), 7);
+    y.pop_back();
+    EXPECT_EQ(y, expected);
+  }
+}
+
+// Twice as fast, and of numbers that are large, small and of both signs as near to their sum.
+TEST_P(SimdLevel, ProductsOfPairsHaveTheRangeOfBf16) {
+  EXPECT_EQ(simd().pairs, std::string_view(simd().name) == "avx512_bf16");
+  const std::vector<float> a = {3e38f, 1e-30f, -2.0f, kInf, 0.5f}, b = {1e-30f, 1e30f, 3.0f, 0.5f};
+  std::vector<std::uint16_t> a16, b16;
+  for (const float v : a) a16.push_back(cpu::float_to_bf16(v));
+  for (const float v : b) b16.push_back(cpu::float_to_bf16(v));
+  float y = 0;
+  simd().gemm_bf16(a16.data(), 4, 1, b16.data(), 4, 1, 3, &y, 1);
+  double sum = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    sum += double{cpu::bf16_to_float(a16[i])} * double{cpu::bf16_to_float(b16[i])};
+  }
+  EXPECT_NEAR(double{y}, sum, 1e-6 * std::fabs(sum));
+  simd().gemm_bf16(a16.data(), 4, 1, b16.data(), 4, 1, 4, &y, 1);
+  EXPECT_EQ(y, kInf);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, SimdLevel, ::testing::Range(0, cpu::simd::runnable_levels().count),
