@@ -173,7 +173,7 @@ void append_launches(std::string& out, const json& step) {
                     op.at("op").get<std::string>(), format_us(number_of(op.at("microseconds"))));
     const std::string below(43, ' ');
     const auto unknown = launches.at("unknown").get<std::string>();
-    if (!unknown.empty()) out += head + "  not known: " + unknown + "\n";
+    if (!unknown.empty()) out += fmt::format("{}  not known: {}\n", head, unknown);
     for (const json& kernel : launches.at("kernels")) {
       out += head + "  " + kernel.at("text").get<std::string>() + "\n";
       out += below + "    " + kernel.at("occupancy_text").get<std::string>() + "\n";

@@ -202,6 +202,7 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
       card.ran = true;
       card.trace = ran;
       card.microseconds = ran->microseconds;
+      card.launches = &ran->launches;
       card.lane = ran->lane;
       for (const TapResult& result : ran->results) add_result(card, result);
       const StepMetadata& m = trace->metadata;
@@ -215,6 +216,11 @@ PipelineState pipeline_state(const Snapshot& snapshot, const PipelinePart& part,
         card.lane = result.lane;
       }
       card.ran = (summary->complete && !moves_blocks(op)) || card.taps > 0;
+      if (const OpCost* cost = snapshot.cost({step, part.layer, op})) {
+        card.ran = true;
+        card.microseconds = cost->microseconds;
+        card.launches = &cost->launches;
+      }
     }
     if (op == graph->sum.made_by) {
       card.part = fmt::format("y is the part of rank {}: {} reads the sum over all {} ranks",
@@ -331,8 +337,10 @@ std::string pipeline_card_text(const PipelineCard& card) {
   } else {
     text += "\nnothing was compared";
   }
+  if (card.launches != nullptr) {
+    for (const std::string& line : launch_lines(*card.launches)) text += "\n" + line;
+  }
   if (card.trace == nullptr) return text + "\nits tensors are not kept";
-  for (const std::string& line : launch_lines(card.trace->launches)) text += "\n" + line;
   for (const bool output : {false, true}) {
     std::string line;
     for (const TapCopy& tap : card.trace->taps) {

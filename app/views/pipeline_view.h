@@ -69,6 +69,7 @@ struct PipelineCard {
   bool other_lane = false;         // not the lane of most ops: a planted bug, a plugin
   std::string part;                // of a rank: what of the op's result is its own
   std::vector<std::string> lives;  // how long its results live, and what nobody reads behind it
+  const OpLaunches* launches = nullptr;  // where known
   const OpTrace* trace = nullptr;
 };
 

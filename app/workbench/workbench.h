@@ -231,6 +231,7 @@ class Workbench {
   std::vector<std::string> planted_lanes() const;
   void forget_shown();  // what was made of or asked of what is shown
   void show_capture(const Place& place);
+  std::vector<OpCost> costs_of(std::int64_t step);
   // one_op: the cursor stands where the session does, which runs its next op, whichever that is.
   void move_to(const Place& place, bool one_op = false);
   // Whether its step is known not to have run it: nothing to swap, nobody who samples.

@@ -35,6 +35,21 @@ void Workbench::say_read_only() {
       "A capture shows what was recorded and runs nothing; open its scenario to run on.");
 }
 
+// A capture that holds no tables and values still says what its ops took and launched.
+std::vector<OpCost> Workbench::costs_of(std::int64_t step) {
+  std::vector<OpCost> costs;
+  auto entry = capture_->entry(step);
+  if (!entry) {
+    say(Message::Kind::kError, entry.error().text());
+  } else if (*entry) {
+    for (const OpEntry& op : (*entry)->ops) {
+      costs.push_back(
+          {{step, op.layer, op.op}, op.microseconds, op.launches.value_or(OpLaunches{})});
+    }
+  }
+  return costs;
+}
+
 void Workbench::show_capture(const Place& place) {
   auto next = std::make_shared<Snapshot>(*snapshot_);
   if (next->summary(place.step) == nullptr) {
@@ -52,6 +67,7 @@ void Workbench::show_capture(const Place& place) {
       insert(next->traces, std::move(*trace));
     }
   }
+  next->costs = next->trace(place.step) != nullptr ? std::vector<OpCost>() : costs_of(place.step);
   thin_out(next->traces, place.step);
   next->trace_bytes = 0;
   for (const auto& trace : next->traces) next->trace_bytes += trace->bytes;

@@ -20,6 +20,10 @@ const T* at_step(const std::vector<std::shared_ptr<const T>>& list, std::int64_t
 
 const StepTrace* Snapshot::trace(std::int64_t step) const { return at_step(traces, step); }
 const StepSummary* Snapshot::summary(std::int64_t step) const { return at_step(steps, step); }
+const OpCost* Snapshot::cost(const Place& place) const {
+  const auto at = std::ranges::find(costs, place, &OpCost::place);
+  return at == costs.end() ? nullptr : &*at;
+}
 
 std::vector<RequestView> request_views(const Session& session) {
   const auto groups = static_cast<int>(session.parts().layout.groups.size());

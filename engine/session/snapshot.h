@@ -34,6 +34,13 @@ struct SessionInfo {
   std::shared_ptr<const std::vector<TensorUse>> weights_read;  // null: synthetic weights
 };
 
+// What is known of the ops of a step whose trace is not there.
+struct OpCost {
+  Place place;
+  double microseconds = -1;  // < 0: not known
+  OpLaunches launches;
+};
+
 struct Snapshot {
   std::uint64_t version = 0;  // grows with every picture of a worker
   std::shared_ptr<const SessionInfo> info;
@@ -56,11 +63,13 @@ struct Snapshot {
   std::vector<std::shared_ptr<const StepSummary>> steps;
   std::vector<std::shared_ptr<const StepTrace>> traces;
   std::int64_t trace_bytes = 0;
+  std::vector<OpCost> costs;  // of one step of a capture
   RewindUse rewind;
 
   // nullptr when the step ran too long ago, or never.
   const StepTrace* trace(std::int64_t step) const;
   const StepSummary* summary(std::int64_t step) const;
+  const OpCost* cost(const Place& place) const;
 };
 
 // All requests by id with their tables, as they are now.

@@ -10,6 +10,7 @@
 #include "app/reports/capture_record.h"
 #include "app/views/cache_view.h"
 #include "app/views/coverage_view.h"
+#include "app/views/pipeline_view.h"
 #include "app/wiring/wiring.h"
 #include "app/workbench/missing_ops.h"
 #include "tests/unit/app/small_scenario.h"
@@ -59,6 +60,25 @@ TEST_F(CapturePanelsTest, TheOpsThatAPanelDrawsAreNamed) {
                 " --force --level full --op sparse_attention");
   ASSERT_TRUE(bench.open_capture(record(CaptureLevel::kFull)));
   EXPECT_EQ(missing_ops(bench, 1, {AS_ROLE_SELECT, AS_ROLE_ATTENTION}), "");
+}
+
+TEST_F(CapturePanelsTest, ASummaryKnowsHowLongOpsTook) {
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(record(CaptureLevel::kSummary)));
+  for (const std::int64_t step : {0, 1, 0}) {
+    bench.go_to({step, 1, AS_OP_WO_B});
+    const Snapshot& shown = *bench.snapshot();
+    ASSERT_EQ(shown.trace(step), nullptr);
+    const PipelinePart layer{PipelinePart::Kind::kLayer, 1};
+    for (const PipelineCard& card : pipeline_state(shown, layer, step).cards) {
+      EXPECT_TRUE(card.ran) << card.label;
+      EXPECT_GE(card.microseconds, 0) << card.label;
+    }
+    EXPECT_EQ(shown.cost({1 - step, 1, AS_OP_WO_B}), nullptr);
+  }
+  ASSERT_TRUE(bench.open_capture(record(CaptureLevel::kTables)));
+  bench.go_to({1, 1, AS_OP_WO_B});
+  EXPECT_TRUE(bench.snapshot()->costs.empty());
 }
 
 TEST_F(CapturePanelsTest, EveryLevelKnowsWhichPathsWereTaken) {

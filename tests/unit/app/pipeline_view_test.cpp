@@ -308,6 +308,29 @@ TEST(PipelineState, FallsBackOnTheSummaryOfAStepWhoseTraceIsGone) {
   EXPECT_NE(pipeline_card_text(*card).find("not kept"), std::string::npos);
 }
 
+TEST(PipelineState, KnowsWhatOpsTookAndLaunchedWithoutATrace) {
+  Snapshot snapshot;
+  snapshot.info = std::make_shared<SessionInfo>(tiny_info());
+  auto summary = std::make_shared<StepSummary>();
+  summary->step = 3;
+  summary->complete = true;
+  snapshot.steps.push_back(summary);
+  snapshot.costs = {{{3, 0, AS_OP_WO_A}, 12.5, OpLaunches::not_known("the card is gone")},
+                    {{2, 0, AS_OP_WO_B}, 99.0, {}}};
+  const PipelineState state = pipeline_state(snapshot, kLayer0, 3);
+  for (const PipelineCard& card : state.cards) {
+    if (card.op == AS_OP_WO_A) {
+      EXPECT_EQ(card.microseconds, 12.5);
+      const std::string text = pipeline_card_text(card);
+      EXPECT_NE(text.find("12.5 µs"), std::string::npos) << text;
+      EXPECT_NE(text.find("the card is gone"), std::string::npos) << text;
+    } else {
+      EXPECT_LT(card.microseconds, 0) << as_op_find(card.op)->name;
+      EXPECT_EQ(card.launches, nullptr);
+    }
+  }
+}
+
 TEST(PipelineState, MarksOpsOfAnotherLane) {
   SessionInfo info = tiny_info();
   info.lane_of[AS_OP_WO_A] = "mutant:wo_a_swapped";
