@@ -76,9 +76,9 @@ AS_INLINE void dot_step(const typename Type::Element* const* x,
   }
 }
 
-// Sums of the lanes of each vector, four at once.
+// Sums of the lanes of each vector, four at once; `more`: added to what is there.
 template <int Outs>
-AS_INLINE void sums(const F32 (&v)[Outs], float* y) {
+AS_INLINE void sums(const F32 (&v)[Outs], bool more, float* y) {
   if constexpr (Outs >= 3) {
 #pragma GCC unroll 2
     for (int j = 0; j < Outs; j += 4) {
@@ -89,18 +89,18 @@ AS_INLINE void sums(const F32 (&v)[Outs], float* y) {
       float out[4];
       sum_four(four, out);
 #pragma GCC unroll 4
-      for (int i = 0; i < count; ++i) y[j + i] = out[i];
+      for (int i = 0; i < count; ++i) y[j + i] = more ? y[j + i] + out[i] : out[i];
     }
   } else {
-    for (int j = 0; j < Outs; ++j) y[j] = sum(v[j]);
+    for (int j = 0; j < Outs; ++j) y[j] = more ? y[j] + sum(v[j]) : sum(v[j]);
   }
 }
 
-// One tile of dot products over the whole length k.
+// One tile of dot products of length k.
 template <class Type, int Rows, int Outs>
 void dot_tile(const typename Type::Element* x, std::int64_t x_stride,
-              const typename Type::Element* w, std::int64_t w_stride, std::int64_t k, float* y,
-              std::int64_t y_stride) {
+              const typename Type::Element* w, std::int64_t w_stride, std::int64_t k, bool more,
+              float* y, std::int64_t y_stride) {
   using Element = typename Type::Element;
   const Element* xs[Rows];
   const Element* ws[Outs];
@@ -130,12 +130,12 @@ void dot_tile(const typename Type::Element* x, std::int64_t x_stride,
     dot_step<Type, Rows, Outs>(xs, ws, 0, acc);
   }
 #pragma GCC unroll 8
-  for (int i = 0; i < Rows; ++i) sums<Outs>(acc[i], y + i * y_stride);
+  for (int i = 0; i < Rows; ++i) sums<Outs>(acc[i], more, y + i * y_stride);
 }
 
 template <class Type>
 using TileFn = void (*)(const typename Type::Element*, std::int64_t, const typename Type::Element*,
-                        std::int64_t, std::int64_t, float*, std::int64_t);
+                        std::int64_t, std::int64_t, bool, float*, std::int64_t);
 
 template <class Type, int Outs>
 TileFn<Type> tile_of_rows(std::int64_t rows) {
@@ -157,33 +157,47 @@ TileFn<Type> tile_of_rows(std::int64_t rows) {
   }
 }
 
+// Long rows are summed up part by part, so that a tile's part of x stays in the L1 cache.
+constexpr std::int64_t kPart = 1024;
+
+template <class Type>
+void dot_row(const typename Type::Element* x, const typename Type::Element* w,
+             std::int64_t w_stride, std::int64_t outs, std::int64_t k, float* y) {
+  std::int64_t j = 0;
+  for (; j + kSingleRowOuts <= outs; j += kSingleRowOuts) {
+    for (std::int64_t at = 0; at == 0 || at < k; at += kPart) {
+      dot_tile<Type, 1, kSingleRowOuts>(x + at, 0, w + j * w_stride + at, w_stride,
+                                        k - at < kPart ? k - at : kPart, at > 0, y + j, 0);
+    }
+  }
+  for (; j < outs; ++j) {
+    for (std::int64_t at = 0; at == 0 || at < k; at += kPart) {
+      dot_tile<Type, 1, 1>(x + at, 0, w + j * w_stride + at, w_stride,
+                           k - at < kPart ? k - at : kPart, at > 0, y + j, 0);
+    }
+  }
+}
+
 template <class Type>
 void dot_gemm(const typename Type::Element* x, std::int64_t x_stride, std::int64_t rows,
               const typename Type::Element* w, std::int64_t w_stride, std::int64_t outs,
               std::int64_t k, float* y, std::int64_t y_stride) {
-  if (rows == 1) {
-    std::int64_t j = 0;
-    for (; j + kSingleRowOuts <= outs; j += kSingleRowOuts) {
-      dot_tile<Type, 1, kSingleRowOuts>(x, x_stride, w + j * w_stride, w_stride, k, y + j,
-                                        y_stride);
-    }
-    for (; j < outs; ++j) {
-      dot_tile<Type, 1, 1>(x, x_stride, w + j * w_stride, w_stride, k, y + j, y_stride);
-    }
-    return;
-  }
-  for (std::int64_t i = 0; i < rows; i += kTileRows) {
-    const std::int64_t count = rows - i < kTileRows ? rows - i : kTileRows;
-    const TileFn<Type> wide = tile_of_rows<Type, kTileOuts>(count);
-    const TileFn<Type> narrow = tile_of_rows<Type, 1>(count);
-    std::int64_t j = 0;
-    for (; j + kTileOuts <= outs; j += kTileOuts) {
-      wide(x + i * x_stride, x_stride, w + j * w_stride, w_stride, k, y + i * y_stride + j,
-           y_stride);
-    }
-    for (; j < outs; ++j) {
-      narrow(x + i * x_stride, x_stride, w + j * w_stride, w_stride, k, y + i * y_stride + j,
-             y_stride);
+  if (rows == 1) return dot_row<Type>(x, w, w_stride, outs, k, y);
+  for (std::int64_t at = 0; at == 0 || at < k; at += kPart) {
+    const std::int64_t part = k - at < kPart ? k - at : kPart;
+    for (std::int64_t i = 0; i < rows; i += kTileRows) {
+      const std::int64_t count = rows - i < kTileRows ? rows - i : kTileRows;
+      const TileFn<Type> wide = tile_of_rows<Type, kTileOuts>(count);
+      const TileFn<Type> narrow = tile_of_rows<Type, 1>(count);
+      const auto* from = x + i * x_stride + at;
+      float* to = y + i * y_stride;
+      std::int64_t j = 0;
+      for (; j + kTileOuts <= outs; j += kTileOuts) {
+        wide(from, x_stride, w + j * w_stride + at, w_stride, part, at > 0, to + j, y_stride);
+      }
+      for (; j < outs; ++j) {
+        narrow(from, x_stride, w + j * w_stride + at, w_stride, part, at > 0, to + j, y_stride);
+      }
     }
   }
 }

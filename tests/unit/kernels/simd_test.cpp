@@ -23,8 +23,9 @@ class SimdLevel : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(SimdLevel, GemmOverShapes) {
-  const std::int64_t shapes[][3] = {{1, 1, 1},  {1, 8, 16},  {1, 19, 100}, {2, 5, 31},
-                                    {3, 3, 32}, {6, 4, 512}, {13, 9, 77},  {7, 64, 128}};
+  const std::int64_t shapes[][3] = {{1, 1, 1},    {1, 8, 16},   {1, 19, 100}, {2, 5, 31},
+                                    {3, 3, 32},   {6, 4, 512},  {13, 9, 77},  {7, 64, 128},
+                                    {1, 9, 1025}, {7, 5, 2048}, {13, 9, 2500}};
   for (const auto& [m, n, k] : shapes) {
     std::vector<float> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(n * k));
     std::vector<std::uint16_t> a16(a.size()), b16(b.size());
@@ -52,6 +53,14 @@ TEST_P(SimdLevel, GemmOverShapes) {
         ASSERT_NEAR(static_cast<double>(y[at_ij]), sum, 1e-6 * magnitude);
         ASSERT_NEAR(static_cast<double>(y16[at_ij]), sum, 1e-6 * magnitude);
       }
+      // A row gives the same alone.
+      const std::vector<float> batch(y.begin() + i * n, y.begin() + (i + 1) * n);
+      const std::vector<float> batch16(y16.begin() + i * n, y16.begin() + (i + 1) * n);
+      std::vector<float> alone(batch.size()), alone16(batch.size());
+      simd().gemm_f32(a.data() + i * k, k, 1, b.data(), k, n, k, alone.data(), n);
+      simd().gemm_bf16(a16.data() + i * k, k, 1, b16.data(), k, n, k, alone16.data(), n);
+      EXPECT_EQ(alone, batch);
+      EXPECT_EQ(alone16, batch16);
     }
   }
 }
