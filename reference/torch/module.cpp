@@ -4,6 +4,7 @@
 
 #include "reference/torch/device.h"
 #include "reference/torch/guard.h"
+#include "reference/torch/kept_memory.h"
 #include "reference/torch/model.h"
 #include "reference/torch/model_dense.h"
 #include "reference/torch/model_mla.h"
@@ -39,6 +40,7 @@ bool call(const void* params, const Precision* precision, TorchFailure* failure)
 }
 
 TorchModule make_module() {
+  keep_tensor_memory();
   TorchModule module = {
       .struct_size = sizeof(TorchModule),
       .version = kTorchModuleVersion,
