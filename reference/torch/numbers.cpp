@@ -61,8 +61,10 @@ Tensor by_code(const Tensor& codes, const F& value) {
       .view(codes.sizes());
 }
 
+#define ATTNSCOPE_INLINE [[gnu::always_inline]] inline
+
 // The nearest number of bf16, infinite from 2^128 on.
-double nearest_bf16(double x) {
+ATTNSCOPE_INLINE double nearest_bf16(double x) {
   const auto bits = std::bit_cast<std::int64_t>(x);
   const double scale = std::bit_cast<double>(bits & kExponent) * 0x1.8p45;
   const double m = std::min(std::max(scale, 0x1.8p-81), 0x1.8p900);
@@ -70,13 +72,54 @@ double nearest_bf16(double x) {
   return std::bit_cast<double>(std::bit_cast<std::int64_t>(rounded) | (bits & kSign));
 }
 
-// out[i] = f(x[i]) of float64 on the host.
-template <class Out, class F>
-void to_each(const Tensor& x, Out* out, const F& f) {
+ATTNSCOPE_INLINE void to_nearest(const double* x, double* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) out[i] = nearest_bf16(x[i]);
+}
+
+ATTNSCOPE_INLINE void to_nearest(const double* x, std::int16_t* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(nearest_bf16(x[i])));
+    out[i] = static_cast<std::int16_t>(bits >> 16);
+  }
+}
+
+// The loops for registers of each width: the same bits from all.
+template <class Out>
+void to_nearest_128(const double* x, Out* out, std::int64_t n) {
+  to_nearest(x, out, n);
+}
+#ifdef __x86_64__
+template <class Out>
+[[gnu::target("avx2")]] void to_nearest_256(const double* x, Out* out, std::int64_t n) {
+  to_nearest(x, out, n);
+}
+template <class Out>
+[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]] void to_nearest_512(const double* x, Out* out,
+                                                                          std::int64_t n) {
+  to_nearest(x, out, n);
+}
+#endif
+
+template <class Out>
+auto widest_to_nearest() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl")) {
+    return to_nearest_512<Out>;
+  }
+  if (__builtin_cpu_supports("avx2")) return to_nearest_256<Out>;
+#endif
+  return to_nearest_128<Out>;
+}
+
+// out[i] = the nearest bf16 of x[i], float64 on the host.
+template <class Out>
+void each_to_bf16(const Tensor& x, Out* out) {
+  static const auto kLoop = widest_to_nearest<Out>();
   const Tensor dense = x.contiguous();
   const auto* from = dense.data_ptr<double>();
   at::parallel_for(0, dense.numel(), 1 << 15, [=](std::int64_t first, std::int64_t last) {
-    for (std::int64_t i = first; i < last; ++i) out[i] = f(from[i]);
+    kLoop(from + first, out + first, last - first);
   });
 }
 
@@ -120,7 +163,7 @@ Tensor round_to_bf16(const Tensor& x) {
   if (!x.is_cpu()) return nearest(x, 7, -126).mul_(0x1p896).mul_(0x1p-896);  // from 2^128 infinite
   // The same in one pass in the place of nine.
   const Tensor result = at::empty_like(x, at::MemoryFormat::Contiguous);
-  to_each(x, result.data_ptr<double>(), nearest_bf16);
+  each_to_bf16(x, result.data_ptr<double>());
   return result;
 }
 
@@ -131,10 +174,7 @@ Tensor in_bf16(const Tensor& x) {
     return bits.bitwise_right_shift(16).to(at::kShort).view(at::kBFloat16);
   }
   const Tensor result = at::empty(x.sizes(), at::kShort);
-  to_each(x, result.data_ptr<std::int16_t>(), [](double v) {
-    const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(nearest_bf16(v)));
-    return static_cast<std::int16_t>(bits >> 16);
-  });
+  each_to_bf16(x, result.data_ptr<std::int16_t>());
   return result.view(at::kBFloat16);
 }
 
