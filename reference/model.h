@@ -61,7 +61,7 @@ struct ModelRows {
 // there is an entry.
 struct ModelChoice {
   std::int64_t entries = 0;
-  std::vector<bool> selected;  // [n, entries] which ones a token attends to
+  std::vector<char> selected;  // [n, entries] 1: a token attends to it, 0: it does not
   std::vector<double> scores;  // [n, entries] -infinity of those that it may not see yet
   // [n] Of the last entry chosen over the best one left out; infinite where none was.
   std::vector<double> margin;

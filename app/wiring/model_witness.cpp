@@ -88,23 +88,25 @@ std::string token_note(const double* model, const double* engine, std::int64_t n
 double selection_gap(const reference::ModelChoice& model, std::int64_t token,
                      const std::int32_t* list, std::int64_t width) {
   const double* scores = model.scores.data() + token * model.entries;
-  const std::vector<bool>::const_iterator own = model.selected.begin() + token * model.entries;
-  std::vector<bool> chosen(to_size(model.entries));
-  std::int64_t more = std::count(own, own + model.entries, true);
+  const char* own = model.selected.data() + token * model.entries;
+  std::vector<char> chosen(to_size(model.entries));
+  std::int64_t more = std::count(own, own + model.entries, 1);
   for (std::int64_t k = 0; k < width; ++k) {
-    if (list[k] < 0) continue;
-    if (list[k] >= model.entries || chosen[to_size(list[k])]) return kInfinity;
-    if (!std::isfinite(scores[list[k]]) && !own[list[k]]) return kInfinity;
-    chosen[to_size(list[k])] = true;
+    const std::int32_t entry = list[k];
+    if (entry < 0) continue;
+    if (entry >= model.entries || chosen[to_size(entry)] != 0) return kInfinity;
+    if (!std::isfinite(scores[entry]) && own[entry] == 0) return kInfinity;
+    chosen[to_size(entry)] = 1;
     --more;
   }
   if (more != 0) return kInfinity;
+  if (std::equal(chosen.begin(), chosen.end(), own)) return 0;
   double worst = kInfinity, left_out = -kInfinity, largest = 0;
   for (std::int64_t c = 0; c < model.entries; ++c) {
     if (!std::isfinite(scores[c])) continue;
     largest = std::max(largest, std::fabs(scores[c]));
-    if (chosen[to_size(c)] && !own[c]) worst = std::min(worst, scores[c]);
-    if (!chosen[to_size(c)] && own[c]) left_out = std::max(left_out, scores[c]);
+    if (chosen[to_size(c)] > own[c]) worst = std::min(worst, scores[c]);
+    if (chosen[to_size(c)] < own[c]) left_out = std::max(left_out, scores[c]);
   }
   return std::isfinite(worst) && largest > 0 ? std::max(0.0, left_out - worst) / largest : 0;
 }
