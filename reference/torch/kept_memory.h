@@ -10,7 +10,7 @@ namespace attnscope::reference {
 // Smaller blocks are libtorch's own, as are those that are larger than the largest.
 inline constexpr std::size_t kLeastKept = std::size_t{1} << 16, kMostKept = std::size_t{1} << 26;
 // What lies ready for others, of all blocks together.
-inline constexpr std::size_t kKeptBytes = std::size_t{96} << 20;
+inline constexpr std::size_t kKeptBytes = std::size_t{128} << 20;
 
 // Once, before tensors are made: from here on libtorch asks here for memory of the host.
 void keep_tensor_memory();
