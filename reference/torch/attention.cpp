@@ -14,6 +14,7 @@ namespace attnscope::reference {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kLoadedOnce = 1 << 12;  // rows: 16 MiB of 512 numbers each
 // How tokens share a product. On the host lists that have little in common are apart, since rows
 // that a token does not list cost as much as others; a GPU has the speed for them, and would wait
 // for the many small steps.
@@ -40,6 +41,11 @@ std::pair<Tensor, Tensor> count(const Tensor& list, std::int64_t rows) {
   return {used, counts.slice(1, 1)};
 }
 
+// A finite sum has finite numbers; one that is not may have.
+bool all_finite(const Tensor& x) {
+  return std::isfinite(x.sum().item<double>()) || x.isfinite().all().item<bool>();
+}
+
 void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first, std::int64_t n) {
   const Tensor list = a.list(first, n);
   const auto [used, host_counts] = count(list, a.rows);
@@ -54,7 +60,7 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   if (n > 1 && (large || apart)) return halves();
   const auto [k, v] = a.load(used);  // [U,G,D], [U,G,V]
   // A row that is not finite must reach only the tokens that list it: 0 * NaN is NaN.
-  if (n > 1 && !v.isfinite().all().item<bool>()) return halves();
+  if (n > 1 && !all_finite(v)) return halves();
   const std::int64_t H = a.q.size(1), G = k.size(1), U = k.size(0);
   const Tensor counts = host_counts.to(torch_device()).unsqueeze(1);  // [n,1,U]
   const auto by_kv_head = [&](const Tensor& x) {                      // [n,H,X] as [G,n*H/G,X]
@@ -72,16 +78,37 @@ void attend_block(const Attention& a, const Numbers& numbers, std::int64_t first
   if (n > 1) l.masked_fill_(counts.eq(0), -kInfinity);  // one token lists all
   Tensor most = U > 0 ? l.amax(2, true) : at::zeros({n, H, 1}, l.options());
   most.masked_fill_(most.eq(-kInfinity), 0);
-  const Tensor e = l.sub_(most).exp_().mul_(counts);
+  const Tensor e = l.sub_(most).exp_();
+  if (U > 0 && host_counts.max().item<double>() > 1) e.mul_(counts);  // else 0 where it is 0
   const Tensor sum = numbers.sum(e, 2);
   const Tensor all = sum + (a.sinks.view({1, H, 1}) - most).exp();
-  const Tensor o = by_token(numbers.product(by_kv_head(e / all), v.transpose(0, 1)));
+  Tensor o = by_token(numbers.product(by_kv_head(e.div_(all)), v.transpose(0, 1)));
 
-  Tensor none = counts.sum(2, true).eq(0);
-  if (a.shown) none = none.logical_or(sum.eq(0));
-  put_bf16(narrow(a.o, 0, first, n), o.masked_fill(none, 0), numbers);
-  const Tensor lse = (most + sum.log()).masked_fill(none, a.empty_lse);
+  Tensor lse = most + sum.log();
+  if (a.shown || host_counts.sum(1).eq(0).any().item<bool>()) {  // a token sees nothing
+    Tensor none = counts.sum(2, true).eq(0);
+    if (a.shown) none = none.logical_or(sum.eq(0));
+    o = o.masked_fill(none, 0);
+    lse = lse.masked_fill(none, a.empty_lse);
+  }
+  put_bf16(narrow(a.o, 0, first, n), o, numbers);
   put(narrow(a.lse, 0, first, n), numbers.fp32(lse.squeeze(2)));
+}
+
+// The rows of all lists, which blocks of tokens share most of, loaded once where they are not too
+// many, so that each is decoded once: [U,G,D] by rows [U].
+std::function<Tensor(const Tensor&)> loaded_once(const Tensor& list, std::int64_t rows,
+                                                 const std::function<Tensor(const Tensor&)>& load) {
+  if (!torch_device().is_cpu() || list.size(0) <= sharing().tokens) return load;
+  const Tensor place = list.clamp_min(-1).add_(1).flatten();  // 0: none
+  const Tensor used =
+      at::zeros({rows + 1}, at::kBool).index_fill_(0, place, true).slice(0, 1).nonzero().squeeze(1);
+  if (used.numel() > kLoadedOnce) return load;
+  const Tensor at = at::empty({rows}, at::kLong);
+  at.index_copy_(0, used, at::arange(used.numel()));
+  return [at, loaded = load(used)](const Tensor& which) {
+    return loaded.index_select(0, at.index_select(0, which));
+  };
 }
 
 // Which places of the token's lists lie in a tile of its splits: [T,W+K], window places first.
@@ -159,11 +186,15 @@ void sparse_attention(const as_sparse_attention_params& p, const Precision& prec
       const Tensor others = used.masked_select(of_window.logical_not()) - window.size();
       kv = at::cat({kv, extra->load(others)}, 0);
     }
-    kv = kv.unsqueeze(1);
-    return std::make_pair(kv, kv);  // one row is key and value of all heads
+    return kv.unsqueeze(1);
+  };
+  const auto loaded = loaded_once(list, rows, load);
+  const auto both = [&](const Tensor& used) {  // one row is key and value of all heads
+    const Tensor kv = loaded(used);
+    return std::make_pair(kv, kv);
   };
   const auto lists = [&](std::int64_t first, std::int64_t n) { return list.narrow(0, first, n); };
-  attend({q, p.scale, 0, sinks, lists, rows, load, kInfinity, p.o, p.lse}, Numbers(precision));
+  attend({q, p.scale, 0, sinks, lists, rows, both, kInfinity, p.o, p.lse}, Numbers(precision));
 }
 
 }  // namespace attnscope::reference

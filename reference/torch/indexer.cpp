@@ -146,7 +146,7 @@ void indexer_topk(const as_indexer_topk_params& p, const Precision&) {
   const Tensor visible = at::arange(columns).lt(lens.unsqueeze(1)).to(torch_device());  // [T,N]
   const Tensor number = scores.isnan().logical_not_().logical_and_(visible);
   const Tensor key = scores.masked_fill(number.logical_not(), kNever);
-  const Tensor last = std::get<0>(key.topk(k, 1)).narrow(1, k - 1, 1);
+  const Tensor last = std::get<0>(key.topk(k, 1, true, false)).amin(1, true);  // in no order
   Tensor chosen = key.gt(last);
   // The first ones of these, as many as there is room for.
   const auto add_first = [&](const Tensor& those) {
