@@ -59,10 +59,18 @@ void project(const as_linear_params& p, const Numbers& numbers, bool bf16) {
                                                           : kConvertedOfMany;
   const std::int64_t few = std::max<std::int64_t>(at_a_time / std::max<std::int64_t>(in, 1), 1);
   const std::int64_t step = codes ? (few + kBlock - 1) / kBlock * kBlock : few;
+  const bool in_its_place = numbers.exact && !numbers.fp32_sums && torch_device().is_cpu() &&
+                            p.y.dtype == AS_F64;  // no rounding, no copy
   for (std::int64_t first = 0; first < outs; first += step) {
     const std::int64_t n = std::min(step, outs - first);
-    const Tensor y = numbers.product(x, weight_rows(p, first, n, numbers).t());
+    const Tensor weight = weight_rows(p, first, n, numbers).t();
     const as_tensor part = narrow(p.y, 1, first, n);
+    if (in_its_place) {
+      Tensor out = in_place(part);
+      at::mm_out(out, x, weight);
+      continue;
+    }
+    const Tensor y = numbers.product(x, weight);
     bf16 ? put_bf16(part, y, numbers) : put(part, numbers.fp32(y));
   }
 }

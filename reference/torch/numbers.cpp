@@ -52,6 +52,14 @@ Tensor by_code(const Tensor& codes, const F& value) {
     for (int code = 0; code < 256; ++code) values.data_ptr<double>()[code] = value(code);
     return values;
   }();
+  if (codes.is_cpu() && codes.scalar_type() == at::kByte) {
+    const Tensor dense = codes.contiguous(), values = at::empty(codes.sizes(), at::kDouble);
+    const double* table = host.data_ptr<double>();
+    const auto* from = dense.data_ptr<std::uint8_t>();
+    auto* to = values.data_ptr<double>();
+    for (std::int64_t i = 0; i < dense.numel(); ++i) to[i] = table[from[i]];
+    return values;
+  }
   const auto on_device = [&]() -> const Tensor& {
     static const Tensor table = host.to(codes.device());
     return table;
