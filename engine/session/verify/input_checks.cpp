@@ -77,8 +77,44 @@ bool has_huge(const as_tensor& t, std::int64_t row) {
 
 constexpr std::size_t kWordsOfPart = std::size_t{1} << 14;  // that a thread hashes at least
 
-// Sums of what the row's words and their places in the tensor are mixed to, so that the sum over
-// all rows is that of the tensor, however its shape is read.
+// The sum of what words from a place on, and their places in the tensor, are mixed to.
+template <class Word>
+[[gnu::always_inline]] inline std::uint64_t mixed(const char* bytes, std::uint64_t place,
+                                                  std::size_t count) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i, ++place) {
+    Word word;
+    std::memcpy(&word, bytes + place * sizeof(Word), sizeof(Word));
+    std::uint64_t x =
+        (static_cast<std::uint64_t>(word) + 1) * 0x9e3779b97f4a7c15u ^ place * 0xc2b2ae3d27d4eb4fu;
+    x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
+    sum += x ^ (x >> 32);
+  }
+  return sum;
+}
+
+#ifdef __x86_64__
+// Which multiplies eight numbers of 64 bits at once.
+template <class Word>
+[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]] std::uint64_t mixed_512(const char* bytes,
+                                                                              std::uint64_t place,
+                                                                              std::size_t count) {
+  return mixed<Word>(bytes, place, count);
+}
+#endif
+
+template <class Word>
+std::uint64_t mixed_in_row(const char* bytes, std::uint64_t place, std::size_t count) {
+#ifdef __x86_64__
+  static const bool kWide =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  if (kWide) return mixed_512<Word>(bytes, place, count);
+#endif
+  return mixed<Word>(bytes, place, count);
+}
+
+// Of each row, so that the sum over all rows is that of the tensor, however its shape is read.
 template <class Word>
 RowHashes hash_rows_as(const as_tensor& t, std::size_t rows, std::size_t per_row,
                        const as_threads* threads) {
@@ -86,18 +122,8 @@ RowHashes hash_rows_as(const as_tensor& t, std::size_t rows, std::size_t per_row
   RowHashes hashes(rows, 0);
   const std::int64_t grain = to_count(1 + kWordsOfPart / per_row);
   cpu::parallel_for(threads, to_count(rows), grain, [&](std::int64_t begin, std::int64_t end) {
-    std::uint64_t place = to_size(begin) * per_row;
     for (std::size_t r = to_size(begin); r < to_size(end); ++r) {
-      std::uint64_t sum = 0;
-      for (std::size_t i = 0; i < per_row; ++i, ++place) {
-        Word word;
-        std::memcpy(&word, bytes + place * sizeof(Word), sizeof(Word));
-        std::uint64_t x = (static_cast<std::uint64_t>(word) + 1) * 0x9e3779b97f4a7c15u ^
-                          place * 0xc2b2ae3d27d4eb4fu;
-        x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
-        sum += x ^ (x >> 32);
-      }
-      hashes[r] = sum;
+      hashes[r] = mixed_in_row<Word>(bytes, r * per_row, per_row);
     }
   });
   return hashes;
