@@ -49,7 +49,6 @@ class KeptMemory : public c10::Allocator {
   void copy_data(void* to, const void* from, std::size_t bytes) const {
     std::memcpy(to, from, bytes);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
  private:
   static c10::DataPtr take(std::size_t bytes) {
