@@ -13,7 +13,6 @@
 #include <iosfwd>
 #include <limits>
 #include <memory>
-#include <random>
 #include <set>
 #include <string>
 #include <string_view>
@@ -26,10 +25,9 @@
 #include "kernels/layout/records.h"
 #include "kernels/params/tensor_view.h"
 #include "reference/register.h"
+#include "tests/property/random.h"
 
 namespace attnscope::properties {
-
-using Random = std::mt19937_64;
 
 inline constexpr std::int64_t kWindow = 128;
 // Half a step of bf16 (8 significant bits) relative to the largest value of a binade; relative to
@@ -43,8 +41,6 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b 
 
 // The seed of a case: its name and ATTNSCOPE_PROPERTY_SEED.
 std::uint64_t case_seed(std::string_view name);
-float normal(Random& random);                            // N(0,1), the same everywhere
-std::int64_t below(Random& random, std::int64_t limit);  // 0..limit-1
 bf16_t to_bf16(float value);
 float to_float(bf16_t value);
 

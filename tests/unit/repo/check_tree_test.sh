@@ -46,8 +46,11 @@ expect_failure() { # CHECK NAME WHAT
 }
 
 copy_tree
-for name in layers c99 size hygiene said manual planted families format; do
-  if ! output=$("$check" "$name" "$work/tree" 2>&1); then
+# Of `format`, which takes as long as all others, the folders where it sees faults below.
+for name in layers c99 size hygiene said manual planted families \
+  'format:(engine/model|kernels/params)/'; do
+  prefix=${name#"${name%%:*}"}
+  if ! output=$("$check" "${name%%:*}" "$work/tree" "${prefix#:}" 2>&1); then
     printf 'FAILED: %s on the tree as it is:\n%s\n' "$name" "$output"
     failures=$((failures + 1))
   fi
