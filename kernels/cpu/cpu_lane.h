@@ -11,7 +11,8 @@ namespace attnscope::cpu {
 // All ops except the host ones (schedule, block_tables), which the engine adds.
 const Lane* lane();
 
-// SIMD level in use: "generic", "avx2", "avx512", "avx512_bf16". ATTNSCOPE_SIMD=NAME forces a lower one.
+// SIMD level in use: "generic", "avx2", "avx512", "avx512_bf16". ATTNSCOPE_SIMD=NAME forces
+// a lower one.
 const char* simd_level();
 
 }  // namespace attnscope::cpu
