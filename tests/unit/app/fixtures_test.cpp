@@ -101,9 +101,9 @@ TEST_F(FixturesTest, TheGoldenHolds) {
   EXPECT_EQ(values, 80) << counts;
 
   expect(golden({"--lane", "mutant:lse_with_sink"}), 1, "lse of ");
-  replace("golden/prefix_hit.accepted.json", "[1,0,111]", "[1,0,112]");
+  replace("golden/prefix_hit.accepted.json", "[1,3,3,3,40,20]", "[1,3,3,3,40,21]");
   EXPECT_EQ(golden().code, 1);
-  replace("golden/prefix_hit.accepted.json", "[1,0,112]", "[1,0,111]");
+  replace("golden/prefix_hit.accepted.json", "[1,3,3,3,40,21]", "[1,3,3,3,40,20]");
   replace("golden/prefix_hit.json", "Why?", "Who?");
   expect(golden(), 1, "\"stale\"");
   replace("golden/prefix_hit.json", "Who?", "Why?");
