@@ -13,6 +13,7 @@
 #include <limits>
 #include <mutex>
 #include <new>
+#include <unordered_set>
 #include <vector>
 
 namespace attnscope::reference {
@@ -45,6 +46,8 @@ class KeptMemory : public c10::Allocator {
   // Of libtorch before 2.3, and from then on.
   c10::DataPtr allocate(std::size_t bytes) const { return take(bytes); }
   c10::DataPtr allocate(std::size_t bytes) { return take(bytes); }
+  // Of what raw_allocate() gave, large or small: libraries below libtorch ask that way.
+  c10::DeleterFnPtr raw_deleter() const override { return let_go_of_any; }
   // From 2.2 on.
   void copy_data(void* to, const void* from, std::size_t bytes) const {
     std::memcpy(to, from, bytes);
@@ -55,14 +58,21 @@ class KeptMemory : public c10::Allocator {
     if (bytes < kLeastKept || bytes > kMostKept) return own().allocate(bytes);
     const std::size_t kind = kind_of(bytes);
     Head* head = ready().take(kind);
-    if (head == nullptr) head = fresh(kind);
-    return {head + 1, head, let_go, c10::Device(c10::kCPU)};
+    if (head == nullptr) {
+      head = fresh(kind);
+      ready().lend(head);
+    }
+    // Where the numbers lie is all that raw_allocate() tells who asks by it.
+    return {head + 1, head + 1, let_go, c10::Device(c10::kCPU)};
   }
 
-  static void let_go(void* block) {
-    for (Head* head : ready().put(static_cast<Head*>(block))) {
+  static void let_go(void* numbers) {
+    for (Head* head : ready().put(static_cast<Head*>(numbers) - 1)) {
       ::munmap(head, sizeof(Head) + bytes_of_kind(head->kind));
     }
+  }
+  static void let_go_of_any(void* numbers) {
+    ready().has_lent(numbers) ? let_go(numbers) : own().raw_deallocate(numbers);
   }
 
   static Head* fresh(std::size_t kind) {
@@ -73,7 +83,7 @@ class KeptMemory : public c10::Allocator {
     return new (block) Head{kind, 0};
   }
 
-  // Blocks that nobody has.
+  // Blocks that nobody has, and which somebody has.
   class Ready {
    public:
     // One of this kind, or of a little larger one. Null: there is none.
@@ -84,15 +94,25 @@ class KeptMemory : public c10::Allocator {
         Head* block = blocks_[k].back();  // the newest may still be in a cache
         blocks_[k].pop_back();
         bytes_ -= bytes_of_kind(k);
+        lent_.insert(block + 1);
         return block;
       }
       return nullptr;
+    }
+    void lend(Head* block) {
+      const std::lock_guard lock(mutex_);
+      lent_.insert(block + 1);
+    }
+    bool has_lent(const void* numbers) {
+      const std::lock_guard lock(mutex_);
+      return lent_.contains(numbers);
     }
 
     // Those that there is no room for any more: the oldest.
     std::vector<Head*> put(Head* block) {
       std::vector<Head*> gone;
       const std::lock_guard lock(mutex_);
+      lent_.erase(block + 1);
       block->since = ++puts_;
       blocks_[block->kind].push_back(block);
       bytes_ += bytes_of_kind(block->kind);
@@ -111,6 +131,7 @@ class KeptMemory : public c10::Allocator {
    private:
     std::mutex mutex_;
     std::array<std::deque<Head*>, kKinds> blocks_;
+    std::unordered_set<const void*> lent_;  // where numbers lie of those that somebody has
     std::size_t bytes_ = 0;
     std::uint64_t puts_ = 0;
   };
