@@ -57,12 +57,10 @@ typedef float V4 __attribute__((vector_size(16)));
 #if defined(__x86_64__)
 typedef float V8 __attribute__((vector_size(32)));
 typedef float V16 __attribute__((vector_size(64)));
-__attribute__((target("avx512f"), optimize("O3", "fp-contract=fast"))) void chains_of_16(
-    std::int64_t steps, float* out) {
+__attribute__((target("avx512f"))) void chains_of_16(std::int64_t steps, float* out) {
   chains<V16>(steps, out);
 }
-__attribute__((target("avx2,fma"), optimize("O3", "fp-contract=fast"))) void chains_of_8(
-    std::int64_t steps, float* out) {
+__attribute__((target("avx2,fma"))) void chains_of_8(std::int64_t steps, float* out) {
   chains<V8>(steps, out);
 }
 #endif
