@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "kernels/params/paged_params.h"
 #include "kernels/params/tensor_view.h"
 #include "reference/torch_module.h"
+#include "tests/bench/bench_call.h"
 
 namespace attnscope {
 namespace {
@@ -32,8 +32,6 @@ constexpr std::int64_t kHeads = 32, kKvHeads = 8, kSize = 128, kRows = 16;  // o
 struct Shape {
   std::int64_t requests, context, new_tokens;
 };
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 class Call {
  public:
@@ -133,18 +131,6 @@ class Call {
   std::vector<std::int32_t> table_, token_to_req_, seq_lens_;
   std::vector<std::int64_t> positions_;
 };
-
-template <class F>
-double seconds(const F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void stop(const char* why) {
-  fmt::print(stderr, "{}\n", why);
-  std::exit(4);
-}
 
 void measure(const Shape& s, cpu::ThreadPool& pool) {
   Call call(s);

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
@@ -23,23 +22,10 @@
 #include "kernels/params/indexer_params.h"
 #include "kernels/params/tensor_view.h"
 #include "reference/torch_module.h"
+#include "tests/bench/bench_call.h"
 
 namespace attnscope {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
-
-template <class F>
-double seconds(const F& f) {
-  const auto start = std::chrono::steady_clock::now();
-  f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-[[noreturn]] void stop(const char* why) {
-  fmt::print(stderr, "{}\n", why);
-  std::exit(4);
-}
 
 // Twelve chains of multiply-adds of one vector each: as many as hide their latency.
 template <class V>
