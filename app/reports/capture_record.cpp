@@ -211,6 +211,8 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
       !session.device_error() && another_stood_in(info->lane_of, session.lanes());
   result.idle_lanes = idle_lanes(options.run.session.lanes, info->lane_of,
                                  session.lanes().merge_lane(), session.history());
+  result.cut_short =
+      result.cancelled || ((options.run.steps || options.run.decode_steps) && !session.finished());
   LanesRan ran(info->lane_of);
   ran.add(all);
   result.lanes = ran.description();

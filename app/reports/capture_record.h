@@ -34,6 +34,7 @@ struct RecordResult {
   std::string folder = {};  // where an incomplete capture lies: the name may be an older one's
   std::string lanes;
   std::vector<std::string> idle_lanes = {};  // that were asked for and carried out no op
+  bool cut_short = false;  // by an interrupt, --steps or --decode-steps: their ops may have come
   Summary summary;
   double engine_seconds = 0;  // inside ops
   double run_seconds = 0;     // inside the session, with references and the copies of tensors

@@ -132,6 +132,13 @@ TEST_F(Cli, ALaneThatRanNoOpIsSaidAndAnOpThatNoLayerHasIsRefused) {
       run({"record", file, "--references", "none", "--lane", idle, "-o", path("a")});
   EXPECT_EQ(kept.code, 1) << kept.err;
   EXPECT_NE(kept.out.find(idle + " ran no op"), std::string::npos) << kept.out;
+  // Steps that were left can hold it; where the scenario ends within them, none was.
+  for (const bool all : {false, true}) {
+    const Outcome counted = run({"record", file, "--references", "none", "--lane", idle, "--steps",
+                                 all ? "1000" : "1", "--json", "-o", path(all ? "all" : "one")});
+    EXPECT_EQ(counted.code, all ? 1 : 0) << counted.err;
+    EXPECT_EQ(json::parse(counted.out).at("cut_short"), !all);
+  }
   // One of which a later choice left nothing was not asked for.
   EXPECT_EQ(run({"run", file, "--references", "none", "--lane", idle, "--lane", "cpu"}).code, 0);
   for (const char* command : {"run", "record"}) {
