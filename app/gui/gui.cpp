@@ -30,13 +30,14 @@ constexpr double kPatience = 60;  // of a picture for panels that are still comp
 
 Result<void> open_first(App& app, const std::string& name, const GuiOptions& options) {
   if (is_capture_folder(name)) return app.bench().open_capture(name);
-  if (auto ok = app.bench().check_lanes(options.lanes); !ok) return ok;
+  if (auto ok = app.bench().check_lanes(options.lanes); !ok) return ok;  // before prompts are read
   auto scenario = load_scenario(name, options.model);
   if (!scenario) return scenario.error();
   RunSetup setup;
   setup.scenario = std::move(*scenario);
   setup.references = options.references;
   setup.lanes = options.lanes;
+  if (auto ok = app.bench().check_setup(setup); !ok) return ok;
   app.bench().open(std::move(setup), true);
   return {};
 }

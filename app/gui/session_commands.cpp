@@ -264,7 +264,7 @@ void add_setup(const CommandGroup& group, Workbench& bench) {
         } else {
           setup.lanes = {std::string(value)};  // of all ops, or refused with the names of the ops
         }
-        if (auto ok = bench.check_lanes(setup.lanes); !ok) return ok;
+        if (auto ok = bench.check_setup(setup); !ok) return ok;
         bench.open(std::move(setup), true);
         return {};
       },

@@ -214,8 +214,8 @@ Result<void> ScenarioPanel::apply(Ui& ui) {
     return bad_input(place.empty() ? what : fmt::format("{}: {}", place, what),
                      "mend it in the scenario panel, then apply again");
   }
-  if (auto ok = ui.bench.check_lanes(editor_.draft().lanes); !ok) return ok;
   RunSetup setup = editor_.setup(*check.scenario);
+  if (auto ok = ui.bench.check_setup(setup); !ok) return ok;
   setup.scenario.stops = ui.bench.scenario_stops();
   seen_ = Opened(setup);
   editor_.mark_applied(setup);

@@ -143,9 +143,6 @@ Result<RecordResult> record_scenario(const Scenario& scenario, const LaneRegistr
   trace.keeps = [&](const Place& place, std::int32_t dtype) {
     return options.capture.keeps(place, dtype);
   };
-  if (auto ok = check_lane_ops(options.run.session.lanes, *session.parts().graph); !ok) {
-    return ok.error();
-  }
   TraceRecorder recorder(trace);
   if (!options.as_served) session.set_observer(&recorder);
   const auto info = session_info(session);

@@ -103,9 +103,6 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   auto created = Session::create(scenario, lanes, session_options);
   if (!created) return created.error();
   Session& session = **created;
-  if (auto ok = check_lane_ops(session_options.lanes, *session.parts().graph); !ok) {
-    return ok.error();
-  }
   session.set_observer(options.observer);
   result.weights_read = session.parts().weights_read;
   std::vector<std::string> chosen;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "app/text/format.h"
-#include "engine/session/lanes_ran.h"
 #include "engine/session/place.h"
 #include "engine/session/what_if/what_if_changes.h"
 #include "kernels/params/op_table.h"
@@ -35,7 +34,6 @@ Result<std::unique_ptr<Session>> run_to_op(const Scenario& scenario, const LaneR
                                            const std::function<bool(Session&)>& after_op) {
   auto session = Session::create(scenario, registry, options);
   if (!session) return session;
-  if (auto ok = check_lane_ops(options.lanes, *(*session)->parts().graph); !ok) return ok.error();
   if (auto ok = run_on_to_op(**session, place, after_op); !ok) return ok.error();
   return session;
 }

@@ -8,7 +8,7 @@ namespace attnscope {
 Result<void> start_over(Workbench& bench) {
   if (bench.no_scenario()) return *bench.no_scenario();
   const RunSetup setup = bench.setup();
-  auto known = bench.check_lanes(setup.lanes);
+  auto known = bench.check_setup(setup);
   if (known) {
     bench.open(setup, false);
     return {};

@@ -19,6 +19,7 @@
 #include "engine/capture/trace_fields.h"
 #include "engine/io/json_text.h"
 #include "engine/session/persist/session_file.h"
+#include "engine/session/session_config.h"
 
 namespace attnscope {
 namespace {
@@ -193,6 +194,10 @@ Result<void> Workbench::open_capture(const std::string& path) {
   no_scenario_ = scenario ? std::nullopt : std::optional(scenario.error());
   setup_.scenario = scenario ? std::move(*scenario) : Scenario{};
   setup_.lanes = lanes_of_description(capture_->index().lanes);
+  // A lane for all ops is described by each of its ops, also those that the model does not have.
+  std::erase_if(setup_.lanes, [&](const std::string& lane) {
+    return scenario && !check_lane_ops(std::span(&lane, 1), setup_.scenario);
+  });
   take_stops(setup_.scenario);
   load_notes();
   auto first = std::make_shared<Snapshot>();
@@ -240,6 +245,12 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
   auto selector = LaneSelector::make(impl_->registry, lanes);
   return selector ? Result<void>() : Result<void>(selector.error());
 }
+
+Result<void> Workbench::check_setup(const RunSetup& setup) const {
+  if (auto ok = check_lanes(setup.lanes); !ok) return ok;
+  return check_lane_ops(setup.lanes, setup.scenario);
+}
+
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }
 void Workbench::set_kept_events(std::int64_t events) { impl_->options.kept_events = events; }
 void Workbench::set_trace_budget(std::int64_t mb) { impl_->options.trace_budget_mb = mb; }

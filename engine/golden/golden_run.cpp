@@ -14,7 +14,9 @@
 #include "engine/golden/saved_case.h"
 #include "engine/io/byte_stream.h"
 #include "engine/io/json_file.h"
+#include "engine/session/lanes_ran.h"
 #include "engine/session/session.h"
+#include "engine/session/session_config.h"
 #include "engine/session/trace_recorder.h"
 #include "engine/trace/recount.h"
 
@@ -58,6 +60,21 @@ Error stood_in(const std::string& golden, const std::string& chosen, as_op_id op
                    "mend the plugin, or choose another --lane");
 }
 
+// A golden that holds without the lane that was asked for says nothing of it.
+Error not_tested(const std::string& why, const std::string& hint) {
+  return {AS_NO_ENVIRONMENT, why + ": nothing of it was tested", hint};
+}
+
+// Of lanes in place of the definition's: each has to carry out an op.
+Result<void> check_not_idle(const GoldenRunOptions& options, const LaneSelector& chosen,
+                            const Session& session) {
+  std::vector<std::string> by_op;
+  for (int op = 0; op < AS_OP_COUNT; ++op) by_op.push_back(chosen.lane(static_cast<as_op_id>(op)));
+  const auto idle = idle_lanes(options.lanes, by_op, chosen.merge_lane(), session.history());
+  if (idle.empty()) return {};
+  return not_tested(idle_text(idle), "name a golden whose steps run its ops");
+}
+
 Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& registry,
                                 const GoldenRunOptions& options, GoldenValues& out) {
   auto scenario = find_scenario(spec);
@@ -71,6 +88,12 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
   session_options.lanes = options.lanes.empty() ? spec.lanes : options.lanes;
   session_options.threads = options.threads;
   session_options.rewind_every = 0;
+  if (!options.lanes.empty()) {
+    if (auto known = LaneSelector::make(registry, options.lanes); !known) return known.error();
+    if (auto ok = check_lane_ops(options.lanes, *scenario); !ok) {
+      return not_tested(ok.error().message, ok.error().hint);
+    }
+  }
   auto created = Session::create(*scenario, registry, session_options);
   if (!created) return created.error();
   Session& session = **created;
@@ -121,7 +144,7 @@ Result<void> run_scenario_steps(const GoldenSpec& spec, const LaneRegistry& regi
     if (chosen.lane(op) == session.lanes().lane(op)) continue;
     return stood_in(spec.name, chosen.lane(op), op, session.lanes().lane(op));
   }
-  return {};
+  return check_not_idle(options, chosen, session);
 }
 
 void decide(const GoldenSpec& spec, const Tolerances& tolerances, bool accepted,
@@ -354,7 +377,7 @@ Result<void> check_golden(const GoldenSpec& spec, const LaneRegistry& registry) 
     return kept ? Result<void>() : kept.error();
   }
   auto scenario = find_scenario(spec);
-  return scenario ? Result<void>() : scenario.error();
+  return scenario ? check_lane_ops(spec.lanes, *scenario) : scenario.error();
 }
 
 GoldenOutcome run_golden(GoldenFolder& folder, const std::string& name,

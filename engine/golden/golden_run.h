@@ -28,7 +28,7 @@ enum class GoldenState {
   kFailed,   // a value is beyond its tolerance, or missing
   kNew,      // nothing was accepted yet
   kStale,    // the definition, the scenario or its prompts are others than when it was accepted
-  kSkipped,  // this machine lacks the lane, or the lane the op
+  kSkipped,  // this machine lacks the lane, the lane the op, or the run an op of the lane
   kBroken    // a file cannot be read, or the run failed
 };
 inline constexpr int kGoldenStates = 6;

@@ -329,12 +329,19 @@ Result<LaneSelector> lanes_with_op(const LaneRegistry& registry,
   if (!lanes) return lanes;
   const std::string name = as_op_find(op)->name;
   std::string wanted = lanes->lane(op);
+  bool chosen = choices.empty();
   for (const std::string& choice : choices) {
     const std::size_t equals = choice.find('=');
-    if (equals == std::string::npos) wanted = choice;
-    if (equals != std::string::npos && choice.substr(0, equals) == name) {
-      wanted = choice.substr(equals + 1);
-    }
+    const bool of_all = equals == std::string::npos;
+    if (!of_all && choice.substr(0, equals) != name) continue;
+    wanted = of_all ? choice : choice.substr(equals + 1);
+    chosen = true;
+  }
+  if (!chosen) {
+    return Error{AS_NO_ENVIRONMENT,
+                 fmt::format("--lane {}: this golden runs {} alone: nothing of it was tested",
+                             fmt::join(choices, ", "), name),
+                 fmt::format("choose a lane of {}, or a golden of another op", name)};
   }
   if (wanted == lanes->lane(op)) return lanes;
   return Error{AS_NO_ENVIRONMENT,

@@ -39,7 +39,7 @@ class OpInputs {
 bool has_own_inputs(as_op_id op);
 
 // A choice of lanes for one op alone. AS_NO_ENVIRONMENT where the lane that is chosen for it holds
-// other ops, so that cpu would stand in for it.
+// other ops, so that cpu would stand in for it, or where the choices are of other ops.
 Result<LaneSelector> lanes_with_op(const LaneRegistry& registry,
                                    const std::vector<std::string>& choices, as_op_id op);
 

@@ -11,28 +11,6 @@
 
 namespace attnscope {
 
-Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph) {
-  std::vector<std::string> ops;
-  const auto add = [&](const LayerGraph& part) {
-    for (const as_op_id op : part.ops()) {
-      const char* name = as_op_find(op)->name;
-      if (std::ranges::find(ops, name) == ops.end()) ops.emplace_back(name);
-    }
-  };
-  add(graph.before);
-  for (const LayerGraph& layer : graph.layers) add(layer);
-  add(graph.after);
-  for (const std::string& choice : choices) {
-    const std::size_t equals = choice.find('=');
-    if (equals == std::string::npos) continue;
-    const std::string op = choice.substr(0, equals);
-    if (std::ranges::find(ops, op) != ops.end()) continue;
-    return bad_input(fmt::format("--lane {}: this model runs no op {}", choice, op),
-                     fmt::format("its ops: {}", fmt::join(ops, ", ")));
-  }
-  return {};
-}
-
 std::vector<std::string> idle_lanes(std::span<const std::string> choices,
                                     std::span<const std::string> chosen, std::string_view merge,
                                     std::span<const StepRecord> steps) {

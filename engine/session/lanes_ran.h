@@ -8,15 +8,11 @@
 #include <vector>
 
 #include "engine/backend/registry.h"
-#include "engine/family/op_graph.h"
 #include "engine/trace/tap_result.h"
 
 namespace attnscope {
 
 struct StepRecord;  // engine/session/session.h
-
-// AS_BAD_INPUT where a choice (as LaneSelector::make) is of an op that the model does not have.
-Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph);
 
 // Of the lanes that were asked for, those that carried out no op in these steps. chosen: by op id;
 // merge: whose merge_states the session has, which leaves no trace of its own.

@@ -23,6 +23,7 @@
 #include "engine/model/numbers.h"
 #include "engine/model/profile_switches.h"
 #include "engine/session/rewind_points.h"
+#include "engine/session/session_config.h"
 #include "engine/session/step/between_ops.h"
 #include "engine/session/step/context_parallel.h"
 #include "engine/session/step/op_change.h"
@@ -142,10 +143,9 @@ Result<std::unique_ptr<Session>> Session::build(const Scenario& scenario,
   SessionParts& parts = s->parts_;
   parts.tolerances = std::move(*tolerances);
   if (auto ok = check_parallel(scenario.model, scenario.parallel); !ok) return ok.error();
-  parts.config = rank_config(scenario.model, scenario.parallel);
-  parts.config.swaps = scenario.serving.swap_blocks > 0;
-  parts.config.context_ranks = scenario.context.ranks;  // it may have been changed since
+  parts.config = session_config(scenario);
   parts.graph = model_graph(parts.config);
+  if (auto ok = check_lane_ops(options.lanes, *parts.graph); !ok) return ok.error();
   // Copies: the registry need not outlive the session.
   const auto own = [&](const char* name, Lane& copy) -> const Lane* {
     const Lane* lane = registry.find(name);

@@ -124,6 +124,23 @@ TEST_F(OffScreen, TheLaneIsThatAskedFor) {
   EXPECT_NE(refused.error().message.find("nobody"), std::string::npos) << refused.error().text();
 }
 
+// As `attnscope run` refuses it: the picture would be of another lane, and not say so.
+TEST_F(OffScreen, ALaneOfAnOpThatTheModelDoesNotRunIsRefused) {
+  for (const bool command : {false, true}) {
+    options_.lanes =
+        command ? std::vector<std::string>{"cpu"} : std::vector<std::string>{"paged_attention=cpu"};
+    options_.commands.clear();
+    if (command) options_.commands = {"lane.set=paged_attention=cpu"};
+    const auto refused = run();
+    ASSERT_FALSE(refused) << command;
+    EXPECT_EQ(refused.error().code, AS_BAD_INPUT);
+    EXPECT_NE(refused.error().text().find("--lane paged_attention=cpu: this model runs no op "
+                                          "paged_attention; its ops: schedule, "),
+              std::string::npos)
+        << refused.error().text();
+  }
+}
+
 // A picture of another place would be taken for it. 3 whatever is bad about a place.
 TEST_F(OffScreen, APlaceThatIsNotThereEndsWithOneCode) {
   for (const char* place : {"9999/0/wo_b", "5/99/wo_b", "0/0/nosuch", "here", "0/-/swap_out"}) {

@@ -497,6 +497,39 @@ TEST_F(GoldenCliTest, ALaneWithoutTheOpIsNotTested) {
   }
 }
 
+// Nor is one whose op the golden does not run, for all that its values hold.
+TEST_F(GoldenCliTest, ALaneThatCarriesOutNoOpOfTheGoldenIsNotTested) {
+  accept_first();
+  write("tiny.json", R"({"version": 1, "model": {"preset": "tiny", "layers": [0], "seed": 1},
+    "pool_blocks": 64, "requests": [{"name": "a", "text": "some words", "max_new_tokens": 3}]})");
+  const std::string layer = R"({"format": "attnscope-golden", "version": 1, "about": "a layer",
+    "scenario": "tiny", "steps": 2, "taps": [{"op": "schedule"}, {"op": "residual"}])";
+  write("layer.golden.json", layer + "}");
+  golden({"run", "layer"});
+  ASSERT_EQ(golden({"accept", "layer", "--reason", "first"}).code, 0);
+  const auto skipped = [&](const char* name, const char* lane, const char* why) {
+    const Outcome out = golden({"run", name, "--lane", lane});
+    EXPECT_EQ(out.code, 4) << lane << out.out << out.err;
+    EXPECT_NE(out.out.find("1 skipped"), std::string::npos) << out.out;
+    EXPECT_NE(out.out.find(why), std::string::npos) << out.out;
+  };
+  skipped("layer", "paged_attention=cpu",
+          "--lane paged_attention=cpu: this model runs no op paged_attention: nothing of it was "
+          "tested; its ops: schedule, ");
+  skipped("layer", "mutant:scale_missing",
+          "lane mutant:scale_missing ran no op: nothing of it was");
+  skipped("norm", "residual=cpu", "--lane residual=cpu: this golden runs attn_norm alone");
+  EXPECT_EQ(golden({"run", "layer", "--lane", "residual=cpu"}).code, 0);
+  EXPECT_EQ(golden({"run", "layer", "--lane", "paged_attention=nobody"}).code, 2);
+  // A definition that asks for it is wrong itself.
+  write("layer.golden.json", layer + R"(, "lanes": ["paged_attention=cpu"]})");
+  for (const char* command : {"run", "list"}) {
+    const Outcome out = golden({command});
+    EXPECT_EQ(out.code, 3) << out.out;
+    EXPECT_NE(out.out.find("this model runs no op paged_attention"), std::string::npos) << out.out;
+  }
+}
+
 TEST_F(GoldenCliTest, AReasonSaysWhatIsWrongWithIt) {
   golden({"run"});
   Outcome out = golden({"accept", "norm", "--reason", "two\nlines"});

@@ -70,6 +70,18 @@ TEST_F(StartOverTest, ALaneThatIsNotHereIsNamedWithThoseThatAre) {
   EXPECT_NE(bench.capture(), nullptr) << "it is still shown";
 }
 
+// A lane for all ops stands there with each of its ops.
+TEST_F(StartOverTest, LanesOfOpsThatTheModelDoesNotRunAreLeftOut) {
+  auto index = nlohmann::json::parse(std::ifstream(path_ + "/index.json"));
+  index["lanes"] = "cpu, paged_attention=mutant:scale_missing, swa_index=mutant:window_off_by_one";
+  std::ofstream(path_ + "/index.json") << index.dump();
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(path_));
+  EXPECT_EQ(bench.setup().lanes, lanes_);
+  const auto ok = start_over(bench);
+  EXPECT_TRUE(ok) << ok.error().text();
+}
+
 TEST(LaneDescription, IsTheListThatItWasMadeOf) {
   EXPECT_EQ(lanes_of_description("cpu"), std::vector<std::string>{"cpu"});
   EXPECT_EQ(lanes_of_description("cuda, schedule=cpu, sample=mutant:x"),
