@@ -12,6 +12,7 @@
 #include "engine/io/elapsed.h"
 #include "engine/io/json_text.h"
 #include "engine/session/lanes_ran.h"
+#include "engine/session/session_config.h"
 #include "engine/session/trace_recorder.h"
 
 namespace attnscope {
@@ -73,8 +74,9 @@ std::string difference(const Scenario& scenario, const CaptureIndex& index) {
     json.erase("name");  // the place that it was read from
     return json;
   };
-  if (model(scenario.model) != model(index.model)) {
-    return fmt::format("another model: {} instead of {}", scenario.model.name, index.model.name);
+  const ModelConfig own = session_config(scenario);
+  if (model(own) != model(index.model)) {
+    return fmt::format("another model: {} instead of {}", own.name, index.model.name);
   }
   if (scenario.requests.size() != index.request_names.size()) {
     return fmt::format("{} requests instead of {}", scenario.requests.size(),

@@ -12,6 +12,7 @@
 #include "app/reports/capture_record.h"
 #include "app/wiring/lane_list.h"
 #include "app/wiring/wiring.h"
+#include "engine/io/json_file.h"
 
 namespace attnscope {
 namespace start_over_test {
@@ -51,6 +52,34 @@ TEST_F(StartOverTest, OnTheLanesOfTheRecording) {
   EXPECT_EQ(bench.capture(), nullptr);
   ASSERT_NE(bench.snapshot(), nullptr);
   EXPECT_EQ(bench.snapshot()->info->lanes, "cpu, swa_index=mutant:window_off_by_one");
+}
+
+// What a scenario adds to its model stands in the capture's model, not in the scenario's.
+TEST_F(StartOverTest, OfBlocksThatAreSwappedAndOfOneRank) {
+  for (const bool ranks : {false, true}) {
+    auto scenario = load_scenario(ranks ? "early" : "swap", {});
+    ASSERT_TRUE(scenario) << scenario.error().text();
+    if (ranks) {
+      auto parsed = parse_json(scenario->text, scenario->path);
+      ASSERT_TRUE(parsed) << parsed.error().text();
+      (*parsed)["tensor_parallel"] = {{"size", 2}, {"rank", 1}};
+      scenario = parse_scenario(parsed->dump(), scenario->path);
+      ASSERT_TRUE(scenario) << scenario.error().text();
+    }
+    RecordOptions options;
+    options.run.session.references = References::kNone;
+    options.run.steps = 1;
+    const std::string path = (folder_ / (ranks ? "ranks.acap" : "swap.acap")).string();
+    ASSERT_TRUE(record_scenario(*scenario, all_lanes(), options, path, nullptr));
+    Workbench bench({});
+    ASSERT_TRUE(bench.open_capture(path));
+    ASSERT_FALSE(bench.no_scenario()) << bench.no_scenario()->text();
+    EXPECT_EQ(bench.setup().scenario.name, scenario->name);
+    EXPECT_TRUE(start_over(bench));
+    bench.wait_idle();
+    EXPECT_EQ(bench.capture(), nullptr);
+    EXPECT_NE(bench.snapshot(), nullptr);
+  }
 }
 
 TEST_F(StartOverTest, ALaneThatIsNotHereIsNamedWithThoseThatAre) {
