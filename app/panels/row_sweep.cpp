@@ -10,6 +10,7 @@
 
 #include "app/gui/command_group.h"
 #include "app/gui/data_table.h"
+#include "app/gui/legend_row.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -30,6 +31,8 @@ TableCell rate_cell(const std::optional<double>& rate) {
   return {format_number(*rate), 0, *rate, true, format_exact(*rate)};
 }
 
+ImU32 curve_colour(std::size_t i) { return theme().owners[i % theme().owners.size()]; }
+
 class RowSweepPanel : public Panel {
  public:
   RowSweepPanel() : Panel("row_sweep", "Pool sweeps") { table_.least_width = 620; }
@@ -41,6 +44,7 @@ class RowSweepPanel : public Panel {
   Result<void> generate(std::string_view value);
   void draw_controls(Ui& ui);
   void draw_plot(const SweepPlot& plot, int index, ImVec2 size) const;
+  void draw_curves(const SweepPlot& plot, int index, ImVec2 size) const;
   void fill_table();
 
   RowSweepRun run_;
@@ -128,20 +132,36 @@ void RowSweepPanel::draw_controls(Ui& ui) {
   command_button(ui, "row_sweep.generate", "Generated");
 }
 
+// Names of curves stand below: in a small plot they would lie over the curves.
 void RowSweepPanel::draw_plot(const SweepPlot& plot, int index, ImVec2 size) const {
+  ImGui::BeginChild(fmt::format("##plot{}", index).c_str(), {size.x, 0},
+                    ImGuiChildFlags_AutoResizeY,
+                    ImGuiWindowFlags_NoScrollbar | ImGuiWindowFlags_NoScrollWithMouse);
+  draw_curves(plot, index, size);
+  LegendRow row;
+  const std::size_t named = std::min(plot.curves.size(), theme().owners.size());
+  for (std::size_t i = 0; i < named; ++i) row.swatch(curve_colour(i), plot.curves[i].name);
+  // Their colours come a second time.
+  if (named < plot.curves.size()) {
+    dim(fmt::format("{} more, to {}: the table has them", plot.curves.size() - named,
+                    plot.curves.back().name));
+  }
+  ImGui::EndChild();
+}
+
+void RowSweepPanel::draw_curves(const SweepPlot& plot, int index, ImVec2 size) const {
   if (!ImPlot::BeginPlot(fmt::format("{}##{}", plot.title, index).c_str(), size,
-                         ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText)) {
+                         ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText | ImPlotFlags_NoLegend)) {
     return;
   }
   ImPlot::SetupAxis(ImAxis_X1, plot.x.c_str(), ImPlotAxisFlags_AutoFit);
   ImPlot::SetupAxis(ImAxis_Y1, nullptr, plot.share ? 0 : ImPlotAxisFlags_AutoFit);
   if (plot.log_x) ImPlot::SetupAxisScale(ImAxis_X1, ImPlotScale_Log10);
   if (plot.share) ImPlot::SetupAxisLimits(ImAxis_Y1, 0, 1, ImPlotCond_Always);
-  ImPlot::SetupLegend(ImPlotLocation_NorthEast);
   for (std::size_t i = 0; i < plot.curves.size(); ++i) {
     const SweepCurve& curve = plot.curves[i];
     ImPlotSpec line;
-    line.LineColor = ImGui::ColorConvertU32ToFloat4(theme().owners[i % theme().owners.size()]);
+    line.LineColor = ImGui::ColorConvertU32ToFloat4(curve_colour(i));
     line.Marker = ImPlotMarker_Circle;
     line.MarkerSize = px(2);
     line.MarkerFillColor = line.MarkerLineColor = line.LineColor;

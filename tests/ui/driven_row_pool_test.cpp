@@ -61,5 +61,23 @@ TEST(DrivenRowPool, APlaceSelectsTheTokenOfItsRow) {
   });
 }
 
+// In a plot of the least size they would lie over the curves.
+TEST(DrivenRowPool, NamesOfSweptCurvesStandBelowTheirPlots) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    ASSERT_TRUE(app->commands().run("layout.step"));
+    ASSERT_TRUE(
+        app->commands().run("row_sweep.generate=overlap=0.5+batch=2+context=600+top-k=64+steps=4"));
+    user.show("row_sweep");
+    user.wait_for("row_sweep");
+    user.wait(4);
+    // Texts, where ImPlot's own legend would be a picture.
+    const std::string screen = user.screen();
+    for (const char* name : {"all layers", "layer 0", "layer 3"}) {
+      EXPECT_NE(screen.find(name), std::string::npos) << name << "\n" << screen;
+    }
+  });
+}
+
 }  // namespace driven_row_pool_test
 }  // namespace attnscope::gui
