@@ -31,15 +31,18 @@ class HistoryPanel : public Panel {
   struct Followed {
     FollowedNumber number;
     FollowedHistory history;
+    std::string not_here;  // in what is open: why
   };
   Result<void> follow(Ui& ui, NumberKind kind);
   Result<Followed*> shown();
+  void look_who_is_here(const Snapshot& snapshot);
   void draw_numbers(Ui& ui);
   void draw_again(Ui& ui);
   void draw_table(Ui& ui, Followed& followed);
 
   std::vector<std::unique_ptr<Followed>> followed_;
   std::size_t shown_ = 0;
+  std::shared_ptr<const SessionInfo> looked_in_;
   bool reading_ = false;
   std::uint64_t version_ = 0, table_of_ = 0;
   const Followed* tabled_ = nullptr;
@@ -119,6 +122,12 @@ void HistoryPanel::register_commands(Ui& ui) {
                      auto followed = shown();
                      if (!followed) return followed.error();
                      if (bench.snapshot() == nullptr) return usage_error("nothing is open", "");
+                     const auto why = not_here(*bench.snapshot()->info, (*followed)->number);
+                     if (!why.empty()) {
+                       return usage_error(fmt::format("{} is not in what is open: {}",
+                                                      (*followed)->number.words, why),
+                                          "history.remove=NUMBER follows it no longer");
+                     }
                      (*followed)->history.refresh(bench, (*followed)->number);
                      return (*followed)->history.run_again(bench);
                    },
@@ -144,15 +153,29 @@ void HistoryPanel::register_commands(Ui& ui) {
                    .in_menu = false});
 }
 
+// Numbers stay when another scenario is opened: one that it has not is marked, and followed on
+// where it is there again.
+void HistoryPanel::look_who_is_here(const Snapshot& snapshot) {
+  looked_in_ = snapshot.info;
+  for (const auto& one : followed_) {
+    one->not_here = not_here(*looked_in_, one->number);
+    if (!one->not_here.empty()) one->history.stop();
+  }
+}
+
 // Which number is shown, and a cross that ends following it.
 void HistoryPanel::draw_numbers(Ui& ui) {
   const float gap = px(4),
               cross = ImGui::CalcTextSize(icon::kCross).x + 2 * ImGui::GetStyle().FramePadding.x;
   ImGui::SetNextItemWidth(
       std::clamp(ImGui::GetContentRegionAvail().x - cross - gap, px(80), px(420)));
-  if (ImGui::BeginCombo("##number", followed_[shown_]->number.words.c_str())) {
+  const auto words = [&](std::size_t i) {
+    const Followed& one = *followed_[i];
+    return one.number.words + (one.not_here.empty() ? "" : ": not here");
+  };
+  if (ImGui::BeginCombo("##number", words(shown_).c_str())) {
     for (std::size_t i = 0; i < followed_.size(); ++i) {
-      const std::string label = fmt::format("{}##{}", followed_[i]->number.words, i);
+      const std::string label = fmt::format("{}##{}", words(i), i);
       if (ImGui::Selectable(label.c_str(), i == shown_)) {
         ui.run(fmt::format("history.show={}", i + 1));
       }
@@ -220,7 +243,16 @@ void HistoryPanel::draw(Ui& ui) {
                 "history.time");
     return;
   }
+  if (looked_in_ != snapshot->info) look_who_is_here(*snapshot);
   Followed& followed = *followed_[shown_];
+  if (!followed.not_here.empty()) {
+    sentence(fmt::format("Not in what is open: {}. It is followed on where it is there again; the "
+                         "cross ends that.",
+                         followed.not_here),
+             Verdict::kNotCompared);
+    draw_numbers(ui);
+    return;
+  }
   followed.history.refresh(ui.bench, followed.number);
   reading_ = followed.history.reading();
   sentence(followed.history.sentence(ui.bench));

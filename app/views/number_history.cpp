@@ -12,6 +12,7 @@
 #include "app/views/sink_view.h"
 #include "app/views/slot_traffic.h"
 #include "app/views/top_k_view.h"
+#include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -112,6 +113,11 @@ std::optional<NumberValue> slot_in(const SessionInfo& info, const StepTrace& ste
                      traffic.words};
 }
 
+// Empty where there is none.
+std::string name_of(const std::vector<std::string>& names, std::int32_t id) {
+  return id >= 0 && id < to_count(names.size()) ? names[to_size(id)] : std::string();
+}
+
 Result<FollowedNumber> follow_element(FollowedNumber number, const NumberAt& at) {
   const OpTrace* op = at.step == nullptr ? nullptr : at.step->find(at.cursor.layer, at.cursor.op);
   if (op == nullptr || at.tap == nullptr) {
@@ -120,6 +126,7 @@ Result<FollowedNumber> follow_element(FollowedNumber number, const NumberAt& at)
   const std::vector<TapAxis> axes = axes_of(*at.step, *op, *at.tap);
   number.tap = at.tap->name;
   number.request = at.row < 0 ? -1 : at.step->request_of(at.row);
+  number.whose = name_of(at.info.request_names, number.request);
   number.index.rank = at.tap->value.rank;
   const bool named = at.selection.tap == number.tap && at.selection.element.size() == axes.size();
   number.words = fmt::format("{} of {}", number.tap, place_of(at.cursor));
@@ -150,6 +157,7 @@ Result<FollowedNumber> follow_token(FollowedNumber number, const NumberAt& at) {
     return usage_error("the tensors of this step are not kept", "go to a step that is");
   }
   number.request = at.step->request_of(at.row);
+  number.whose = name_of(at.info.request_names, number.request);
   const bool selects = number.kind == NumberKind::kMargin || number.kind == NumberKind::kThreshold;
   if (selects) {
     const std::int64_t position = at.step->metadata.positions[static_cast<std::size_t>(at.row)];
@@ -194,9 +202,9 @@ Result<FollowedNumber> follow_block(FollowedNumber number, const NumberAt& at) {
   if (number.group < 0) {
     return usage_error("nobody holds the selected block", "select one that is held");
   }
-  number.words =
-      fmt::format("reads and writes of row {} of block {} ({})", number.row, number.block,
-                  at.info.layout.groups[static_cast<std::size_t>(number.group)].name);
+  number.whose = at.info.layout.groups[static_cast<std::size_t>(number.group)].name;
+  number.words = fmt::format("reads and writes of row {} of block {} ({})", number.row,
+                             number.block, number.whose);
   return number;
 }
 
@@ -205,9 +213,9 @@ Result<FollowedNumber> follow_block(FollowedNumber number, const NumberAt& at) {
 const NumberWords& number_words(NumberKind kind) { return kWords[static_cast<std::size_t>(kind)]; }
 
 bool FollowedNumber::same_as(const FollowedNumber& other) const {
-  const bool whose = number_words(kind).of_op || request == other.request;
+  const bool asked_of = number_words(kind).of_op || request == other.request;
   if (kind != other.kind || place.layer != other.place.layer || place.op != other.place.op ||
-      tap != other.tap || !whose || head != other.head || block != other.block ||
+      tap != other.tap || !asked_of || head != other.head || block != other.block ||
       row != other.row || group != other.group || token_axis != other.token_axis ||
       index.rank != other.index.rank) {
     return false;
@@ -237,6 +245,37 @@ Result<FollowedNumber> followed_number(NumberKind kind, const NumberAt& at) {
       number.words = fmt::format("{} of {}", number_words(kind).title, place_of(at.cursor));
       return number;
   }
+}
+
+std::string not_here(const SessionInfo& info, const FollowedNumber& number) {
+  const bool of_block = number.kind == NumberKind::kSlot || number.kind == NumberKind::kOwner;
+  if (of_block) {
+    if (number.block >= info.num_blocks) {
+      return fmt::format("the pool has no block {}", number.block);
+    }
+    const bool same =
+        number.group < to_count(info.layout.groups.size()) &&
+        (number.group < 0 || info.layout.groups[to_size(number.group)].name == number.whose);
+    return same ? "" : fmt::format("it has no group {} of blocks", number.whose);
+  }
+  const int layer = number.place.layer < 0 ? -1 : layer_index(info, number.place.layer);
+  if (number.place.layer >= 0 && layer < 0) {
+    return fmt::format("layer {} does not run", number.place.layer);
+  }
+  const auto runs = [&](const std::vector<as_op_id>& ops) {
+    return std::ranges::find(ops, number.place.op) != ops.end();
+  };
+  if (layer >= 0 ? !runs(info.ops[to_size(layer)])
+                 : !runs(info.ops_before) && !runs(info.ops_after)) {
+    return fmt::format("{} does not run there", place_of(number.place));
+  }
+  if (number_words(number.kind).of_op) return "";
+  if (number.request >= 0 && name_of(info.request_names, number.request) != number.whose) {
+    return fmt::format("its request {} is not \"{}\"", number.request, number.whose);
+  }
+  return number.head < std::max(info.config.heads, 1)
+             ? ""
+             : fmt::format("it has {} heads", info.config.heads);
 }
 
 std::optional<NumberValue> number_in(const SessionInfo& info, const StepTrace& step,

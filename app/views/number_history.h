@@ -54,6 +54,7 @@ struct FollowedNumber {
   int token_axis = -1;
   int head = 0;
   std::int32_t block = -1, row = -1, group = -1;
+  std::string whose;  // name of the request, or of the group of the row
   std::string words;  // "sink mass of head 5, layer 2, of manual"
   // The same number, whatever does not count.
   bool same_as(const FollowedNumber& other) const;
@@ -70,6 +71,9 @@ struct NumberAt {
 };
 // Errors: what has to be picked first.
 Result<FollowedNumber> followed_number(NumberKind kind, const NumberAt& at);
+
+// Why what is open has no such number, whatever step is looked at; empty = it has.
+std::string not_here(const SessionInfo& info, const FollowedNumber& number);
 
 // The number in one step.
 struct NumberValue {

@@ -53,6 +53,48 @@ TEST(History, ARightClickOnANumberAsksForIt) {
   });
 }
 
+TEST(History, NumbersThatAnotherScenarioHasNotAreMarked) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    ASSERT_TRUE(app->commands().run("cursor.goto=7/3/sparse_attention"));
+    ASSERT_TRUE(app->commands().run("layout.compare"));
+    ASSERT_TRUE(app->commands().run("history.lse"));
+    ASSERT_TRUE(app->commands().run("history.time"));
+    user.settle();
+    user.look_at("history");
+    ASSERT_GE(user.numbers("##row ").size(), 2u);
+    const RunSetup first = app.bench().setup();
+    RunSetup setup = first;
+    setup.scenario.requests.erase(setup.scenario.requests.begin());
+    setup.scenario.model.layers = {0, 2};
+    setup.scenario.text += " ";  // of another file
+    app.bench().open(setup, false);
+    user.settle();
+    const std::string screen = user.screen();
+    EXPECT_NE(screen.find("Not in what is open: layer 3 does not run."), std::string::npos)
+        << screen;
+    EXPECT_NE(screen.find("layer 3: not here"), std::string::npos) << screen;
+    EXPECT_TRUE(user.numbers("##row ").empty()) << "nothing of the run before is shown";
+    const auto again = app->commands().run("history.run_again");
+    ASSERT_FALSE(again);
+    EXPECT_NE(again.error().text().find("layer 3 does not run"), std::string::npos);
+    // Where it is there again it is followed on.
+    app.bench().open(first, false);
+    user.settle();
+    ASSERT_TRUE(app->commands().run("run.until_end"));
+    user.settle();
+    EXPECT_EQ(user.screen().find("Not in what is open"), std::string::npos);
+    EXPECT_GE(user.numbers("##row ").size(), 2u);
+    // What is removed while it is not there is gone for good.
+    app.bench().open(setup, false);
+    user.settle();
+    ASSERT_TRUE(app->commands().run("history.remove=2"));
+    ASSERT_TRUE(app->commands().run("history.remove=1"));
+    user.settle();
+    EXPECT_NE(user.screen().find("No number is followed"), std::string::npos);
+  });
+}
+
 TEST(History, StepsWhoseTensorsAreGoneRunAgain) {
   DrivenApp app(References::kNone);
   app.drive([&](User& user) {

@@ -120,6 +120,40 @@ TEST_F(NumbersOfSession, AttentionAndSelectionAreThoseOfTheirPanels) {
   }
 }
 
+TEST_F(NumbersOfSession, WhatIsOpenMayHaveNoSuchNumber) {
+  Selection selection;
+  selection.head = 2;
+  const Place cursor{step_->step, 3, AS_OP_SPARSE_ATTENTION};
+  const FollowedNumber sink = follow(NumberKind::kSink, selection, cursor);
+  const FollowedNumber time = follow(NumberKind::kTime, selection, cursor);
+  EXPECT_EQ(not_here(*info_, sink), "");
+  EXPECT_EQ(not_here(*info_, time), "");
+  SessionInfo other = *info_;
+  other.request_names[static_cast<std::size_t>(sink.request)] = "another";
+  EXPECT_EQ(not_here(other, sink), "its request 0 is not \"long\"");
+  EXPECT_EQ(not_here(other, time), "") << "it is nobody's";
+  other = *info_;
+  other.config.heads = 2;
+  EXPECT_EQ(not_here(other, sink), "it has 2 heads");
+  other = *info_;
+  other.ops.back() = {AS_OP_ATTN_NORM};
+  EXPECT_EQ(not_here(other, sink), "sparse_attention, layer 3 does not run there");
+  other.config.layers.pop_back();
+  EXPECT_EQ(not_here(other, time), "layer 3 does not run");
+  selection.block = 3;
+  selection.row = 0;
+  selection.group = 0;
+  const FollowedNumber slot = follow(NumberKind::kSlot, selection, cursor);
+  const FollowedNumber owner = follow(NumberKind::kOwner, selection, cursor);
+  EXPECT_EQ(not_here(*info_, slot), "");
+  EXPECT_EQ(not_here(*info_, owner), "");
+  other.layout.groups[0].name = "MLA of another";
+  EXPECT_NE(not_here(other, slot), "");
+  EXPECT_EQ(not_here(other, owner), "");
+  other.num_blocks = 3;
+  EXPECT_EQ(not_here(other, owner), "the pool has no block 3");
+}
+
 TEST_F(NumbersOfSession, ASlotIsWrittenOnceAndReadUntilItLeavesTheWindow) {
   // The row of the newest token in the first windowed group.
   const int group_index = info_->layout.swa_groups.front();
