@@ -209,6 +209,7 @@ class Session {
   const ContextParallel* context() const { return context_.get(); }
   const Verifier& verifier() const { return *verifier_; }
   const LaneSelector& lanes() const { return lanes_; }
+  bool has_device() const { return device_ != nullptr; }
   // Why the session left the device, once it has: since then the CPU lane stands in for it.
   const std::optional<Error>& device_error() const { return device_error_; }
   // What the witness says of itself, or why there is none.

@@ -14,6 +14,9 @@
 #include "engine/session/what_if/mla/dump_invariants.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/trace/judged_taps.h"
+#include "kernels/params/offload_params.h"
+#include "kernels/params/row_format.h"
+#include "kernels/params/tensor_view.h"
 
 namespace attnscope {
 
@@ -74,6 +77,51 @@ void check_masses(const Session& session, const AttentionCopy& copy,
   }
 }
 
+namespace {
+
+constexpr InvariantText kExchangedRows = {
+    "exchanged_rows",
+    "A row that came into the pool or went back to its page is the row that it was, byte for byte; "
+    "attention is given its place in the pool where it has one."};
+
+// After exchange_rows. Of a session without a device, whose rows are somewhere else.
+void check_exchange(const Session& session, DumpInvariants& to, int number) {
+  if (session.has_device()) return;
+  const auto& p = session.last_params().get<as_exchange_rows_params>();
+  std::vector<std::uint8_t> there(to_size(as_cache_row_bytes(&p.pool))), here(there);
+  const auto same = [&](const as_cache& from, const as_tensor& from_slots, const as_cache& into,
+                        const as_tensor& into_slots, const char* what) {
+    for (std::int64_t n = 0; n < into_slots.shape[0]; ++n) {
+      const std::int64_t source = *at<std::int64_t>(from_slots, n);
+      const std::int64_t slot = *at<std::int64_t>(into_slots, n);
+      if (source < 0 || slot < 0) continue;
+      as_row_get(&from, source, there.data());
+      as_row_get(&into, slot, here.data());
+      const bool held = there == here;
+      to.check(number, held,
+               held ? std::string()
+                    : fmt::format("{} {}: slot {} does not hold the row of slot {}", what, n, slot,
+                                  source));
+    }
+  };
+  same(p.missed, p.missed_from, p.pool, p.pool_to, "missed row");
+  same(p.fresh, p.fresh_from, p.pages, p.pages_to, "new row of token");
+  for (std::int64_t t = 0; t < p.places.shape[0]; ++t) {
+    const std::int32_t *place = at<std::int32_t>(p.places, t), *slot = at<std::int32_t>(p.slots, t),
+                       *page = at<std::int32_t>(p.selected, t);
+    std::int64_t k = 0;
+    const auto given = [&] { return slot[k] == (place[k] >= 0 ? place[k] : page[k]); };
+    while (k < p.places.shape[1] && given()) ++k;
+    const bool held = k == p.places.shape[1];
+    to.check(number, held,
+             held ? std::string()
+                  : fmt::format("token {}, entry {}: slot {} instead of {}", t, k, slot[k],
+                                place[k] >= 0 ? place[k] : page[k]));
+  }
+}
+
+}  // namespace
+
 std::vector<std::int32_t> last_rows(const StepMetadata& step) {
   std::vector<std::int32_t> rows;
   for (std::size_t r = 0; r + 1 < step.query_start_loc.size(); ++r) {
@@ -90,6 +138,9 @@ DumpInvariants::DumpInvariants(const ModelConfig& config) {
   }
   if (family_ == nullptr) return;
   for (const InvariantText& text : family_->texts) all_.push_back({text.name, text.sentence});
+  if (!config.host_rows) return;
+  exchanged_ = static_cast<int>(all_.size());
+  all_.push_back({kExchangedRows.name, kExchangedRows.sentence});
 }
 
 void DumpInvariants::check(int number, bool holds, const std::string& how) {
@@ -104,6 +155,7 @@ void DumpInvariants::op_done(const Session& session) {
   family_->op_done(session, *this);
   const Place place = last_place(session);
   const as_op_id op = session.last_params().op();
+  if (op == AS_OP_EXCHANGE_ROWS && exchanged_ >= 0) check_exchange(session, *this, exchanged_);
   const char* name = as_op_find(op)->name;
   for (std::size_t i = 0; i < here_.size(); ++i) {
     const Here& here = here_[i];

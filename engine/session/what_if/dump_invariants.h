@@ -64,6 +64,7 @@ class DumpInvariants {
     std::string first;
   };
   const FamilyInvariants* family_ = nullptr;
+  int exchanged_ = -1;  // number of what must hold of rows in host memory; -1 = none are there
   std::vector<Invariant> all_;
   std::vector<Here> here_;
   std::vector<TapResult> broken_;

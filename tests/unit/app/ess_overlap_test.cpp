@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "app/reports/ess_trace.h"
+#include "app/reports/run.h"
 #include "engine/mutants/part_mutants.h"
 #include "engine/offload/simulate.h"
 #include "engine/trace/tap_result.h"
@@ -175,6 +176,37 @@ TEST(EssOverlap, BugsOfRowsThatTravelAreNamed) {
       const auto blamed = blame(ran.results);
       ASSERT_FALSE(blamed.empty());
       EXPECT_EQ(blamed[0].op, AS_OP_EXCHANGE_ROWS) << blamed[0].sentence();
+    }
+  }
+}
+
+// Also where nothing is compared: rows are looked at once they have moved.
+TEST(EssOverlap, BugsOfRowsThatTravelAreNamedWithoutReferences) {
+  for (const auto& make : {v4, v32}) {
+    for (const char* attend : {"none", "da", "dba"}) {
+      for (const char* bug : {"", "stale_row", "miss_misplaced", "write_back_lost",
+                              "row_end_left_behind", "reads_the_pages"}) {
+        SCOPED_TRACE(fmt::format("{} {}", attend, bug));
+        RunOptions options;
+        options.session.references = References::kNone;
+        options.session.threads = 2;
+        if (*bug != '\0') {
+          options.session.lanes = {"cpu", fmt::format("exchange_rows=mutant:{}", bug)};
+        }
+        const auto ran = run_scenario(make(attend), all_lanes(), options, {});
+        ASSERT_TRUE(ran) << ran.error().text();
+        const auto moved =
+            std::ranges::find(ran->invariants, std::string("exchanged_rows"), &Invariant::name);
+        ASSERT_NE(moved, ran->invariants.end());
+        EXPECT_GT(moved->checked, 0);
+        if (*bug == '\0') {
+          EXPECT_EQ(moved->broken, 0) << moved->first;
+          continue;
+        }
+        ASSERT_FALSE(ran->summary.blamed.empty()) << moved->checked;
+        EXPECT_EQ(ran->summary.blamed[0].op, AS_OP_EXCHANGE_ROWS)
+            << ran->summary.blamed[0].sentence();
+      }
     }
   }
 }
