@@ -12,6 +12,7 @@
 #include "engine/model/numbers.h"
 #include "engine/session/verify/forced_copy.h"
 #include "engine/session/verify/stale_drafts.h"
+#include "engine/trace/row_sums.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/layout/records.h"
 #include "kernels/params/paged_params.h"
@@ -106,9 +107,7 @@ template <class Word>
 template <class Word>
 std::uint64_t mixed_in_row(const char* bytes, std::uint64_t place, std::size_t count) {
 #ifdef __x86_64__
-  static const bool kWide =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  static const bool kWide = widest() == RowWidth::k512;
   if (kWide) return mixed_512<Word>(bytes, place, count);
 #endif
   return mixed<Word>(bytes, place, count);
