@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/family/dense/dense.h"
+#include "engine/family/dense/own_keys.h"
 #include "engine/io/json_object.h"
 #include "kernels/params/paged_params.h"
 
@@ -82,11 +83,7 @@ Result<ModelConfig> t5_read_config(const std::string& path, const nlohmann::json
   d.tied = root.boolean("tie_word_embeddings", true);
   d.block_tokens = size("attnscope_block_size", kMostSize, d.block_tokens);
   d.decoder_prompt = size("attnscope_decoder_prompt", kMostSize, 1);
-  if (root.choice("attnscope_cache_layout", {"NHD", "HND"}, "NHD") == "HND") {
-    d.cache_record |= AS_RECORD_HND;
-  }
-  d.mask = root.text("attnscope_mask", "");
-  d.score = root.text("attnscope_score", "");
+  read_own_keys(root, d);
   if (!reader.ok()) return reader.error();
   return c;
 }

@@ -16,6 +16,7 @@
 
 #include "engine/family/dense/dense.h"
 #include "engine/family/dense/encoder_decoder.h"
+#include "engine/family/dense/own_keys.h"
 #include "engine/io/json_object.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/row_format.h"
@@ -245,17 +246,13 @@ ModelConfig read_dense(JsonObject& root) {
   if (root.has("attention_multiplier")) {
     d.scale = root.number("attention_multiplier", 1e-9, kLargest);
   }
-  d.mask = root.text("attnscope_mask", "");
-  d.score = root.text("attnscope_score", "");
   d.sinks = root.boolean("attnscope_sinks", type == "gpt_oss");
   if (root.has("attnscope_cache_dtype")) {
     const Result<std::int32_t> record = dense_cache_record(root.text("attnscope_cache_dtype"));
     if (record) d.cache_record = *record;
     if (!record) root.fail("attnscope_cache_dtype", record.error().message, record.error().hint);
   }
-  if (root.choice("attnscope_cache_layout", {"NHD", "HND"}, "NHD") == "HND") {
-    d.cache_record |= AS_RECORD_HND;
-  }
+  read_own_keys(root, d);
   d.first_tokens_16bit = int_of(root.integer("attnscope_first_tokens_16bit", 0, kMostDenseRead, 0));
   d.block_tokens = int_of(root.integer("attnscope_block_size", 1, kMostDenseRead, d.block_tokens));
   const char* style = type == "llama4_text" ? "gptj" : "neox";
