@@ -305,7 +305,7 @@ Result<std::optional<Given>> run_backend(const Scenario& scenario, const LaneReg
   BackendForm form(**session, run.metadata, cpu->ops[AS_OP_PAD_ROWS], run);
   if (auto ok = (*session)->change_ops(&form, 0); !ok) return ok.error();
   while (!(*session)->finished()) {
-    if (progress != nullptr && progress->stopped) return stopped_study();
+    if (progress != nullptr && progress->stopped) return stopped_error();
     if (auto ok = (*session)->op(); !ok) return ok.error();
   }
   (*session)->forget_change();

@@ -271,7 +271,7 @@ class DenseRun {
     return p;
   }
   Result<void> call() {
-    if (stopped()) return stopped_study();
+    if (stopped()) return stopped_error();
     return call_op(cpu::lane()->ops[params_.op()], params_.data(), host_call(threads_));
   }
 

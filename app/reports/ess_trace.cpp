@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/family/selected_entries.h"
+#include "engine/io/stopped.h"
 #include "engine/metadata/host_rows.h"
 #include "engine/offload/overlap_choice.h"
 #include "kernels/params/tensor_view.h"
@@ -205,7 +206,7 @@ Result<SelectionTrace> selections_of(const Capture& capture, const std::atomic<b
   SelectionReader reader(*capture.info(), capture.path());
   if (auto ok = reader.known(); !ok) return ok.error();
   for (const auto& summary : capture.summaries()) {
-    if (stop != nullptr && *stop) return usage_error("it was stopped");
+    if (is_stopped(stop)) return stopped_error();
     auto trace = capture.trace(summary->step);
     if (!trace) return trace.error();
     if (*trace == nullptr) return reader.not_recorded(summary->step);

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "kernels/params/result.h"
+#include "engine/io/stopped.h"
 
 namespace attnscope {
 
@@ -15,8 +15,6 @@ struct StudyProgress {
   double share() const { return done; }
 };
 
-inline Error stopped_study() { return usage_error("it was stopped", "run it again"); }
-
 // Counts what is done of `all`. progress: nullptr = nobody looks.
 class StudySteps {
  public:
@@ -26,7 +24,7 @@ class StudySteps {
     if (progress_ == nullptr) return {};
     progress_->done = static_cast<double>(++done_) / static_cast<double>(all_);
     if (!progress_->stopped) return {};
-    return stopped_study();
+    return stopped_error();
   }
 
  private:

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_set>
 
+#include "engine/io/stopped.h"
 #include "engine/model/synthetic_fill.h"
 #include "engine/offload/selection_trace.h"
 
@@ -138,16 +139,15 @@ Result<SelectionTrace> generated_trace(const GeneratorOptions& options,
       requests.emplace_back(options, layer, static_cast<std::int32_t>(r));
     }
     const std::int64_t windows = std::min<std::int64_t>(kWarmWindows, options.context);
-    const auto stopped = [&] { return stop != nullptr && *stop; };
     for (std::int64_t at = options.context - windows; at < options.context; ++at) {
-      if (stopped()) return usage_error("it was stopped");
+      if (is_stopped(stop)) return stopped_error();
       for (SelectingRequest& request : requests) {
         const auto& rows = request.select(at);
         warm.insert(warm.end(), rows.begin(), rows.end());
       }
     }
     for (std::int64_t s = 0; s < options.steps; ++s) {
-      if (stopped()) return usage_error("it was stopped");
+      if (is_stopped(stop)) return stopped_error();
       SelectionStep& step = trace.steps[static_cast<std::size_t>(s)];
       step.step = s;
       step.tokens = options.batch;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/io/stopped.h"
+
 namespace attnscope {
 namespace {
 
@@ -64,7 +66,7 @@ Result<RowSweep> sweep_generated(const GeneratorOptions& options, const SweepAsk
   auto sweep = over_ratios(*trace, ask, progress);
   if (!sweep) return sweep;
   for (const std::int64_t context : ask.contexts) {
-    if (progress.stopped) return usage_error("it was stopped");
+    if (progress.stopped) return stopped_error();
     GeneratorOptions other = options;
     other.context = context;
     other.topk = std::min(options.topk, context);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "engine/io/stopped.h"
+
 namespace attnscope {
 namespace {
 
@@ -75,7 +77,7 @@ Result<OffloadLayer> simulate_layer(const SelectionTrace& trace, std::size_t ind
   bool cut = false;  // some batch has two requests
   out.us.fill(0.0);
   for (const SelectionStep& step : trace.steps) {
-    if (options.stop != nullptr && *options.stop) return usage_error("it was stopped");
+    if (is_stopped(options.stop)) return stopped_error();
     const LayerSelection& layer = step.layers[index];
     for (const HostRowRange& gone : step.gone) pool.drop(gone);
     if (options.warm) pool.warm(layer.warm);
