@@ -1,6 +1,7 @@
 #include "app/workbench/workbench.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "app/wiring/wiring.h"
 #include "app/workbench/workbench_impl.h"
 #include "engine/capture/trace_fields.h"
+#include "engine/family/models.h"
 #include "engine/io/json_text.h"
 #include "engine/session/persist/session_file.h"
 #include "engine/session/session_config.h"
@@ -248,7 +250,20 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
 
 Result<void> Workbench::check_setup(const RunSetup& setup) const {
   if (auto ok = check_lanes(setup.lanes); !ok) return ok;
-  return check_lane_ops(setup.lanes, setup.scenario);
+  if (auto ok = check_lane_ops(setup.lanes, setup.scenario); !ok) return ok;
+  const auto ops = ops_of_model(*model_graph(session_config(setup.scenario)));
+  for (const std::string& name : setup.lanes) {
+    const Lane* lane = impl_->registry.find(name);
+    if (lane == nullptr) continue;  // OP=LANE
+    if (std::ranges::any_of(ops, [&](as_op_id op) { return lane->ops[op] != nullptr; })) continue;
+    std::vector<std::string> own;
+    for (int op = 0; op < AS_OP_COUNT; ++op) {
+      if (lane->ops[op] != nullptr) own.emplace_back(as_op_find(op)->name);
+    }
+    return bad_input(fmt::format("--lane {}: this model runs no op of it", name),
+                     fmt::format("its ops: {}", fmt::join(own, ", ")));
+  }
+  return {};
 }
 
 std::vector<std::string> Workbench::lane_names() const { return impl_->registry.names(); }

@@ -111,7 +111,8 @@ class Workbench {
   const RunSetup& setup() const { return setup_; }
   // Whether these lanes exist and hold the ops they are chosen for (as LaneSelector::make).
   Result<void> check_lanes(const std::vector<std::string>& lanes) const;
-  // Also that the scenario's model has the ops.
+  // Also that the scenario's model has the ops, and one at least of each lane for all ops: a run
+  // tells of one that ran none at its end, which a session that is looked at need not have.
   Result<void> check_setup(const RunSetup& setup) const;
   std::vector<std::string> lane_names() const;
   // Of sessions opened from now on.

@@ -17,17 +17,22 @@ ModelConfig session_config(const Scenario& scenario) {
   return config;
 }
 
-Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph) {
-  std::vector<std::string> ops;
+std::vector<as_op_id> ops_of_model(const ModelGraph& graph) {
+  std::vector<as_op_id> ops;
   const auto add = [&](const LayerGraph& part) {
     for (const as_op_id op : part.ops()) {
-      const char* name = as_op_find(op)->name;
-      if (std::ranges::find(ops, name) == ops.end()) ops.emplace_back(name);
+      if (std::ranges::find(ops, op) == ops.end()) ops.push_back(op);
     }
   };
   add(graph.before);
   for (const LayerGraph& layer : graph.layers) add(layer);
   add(graph.after);
+  return ops;
+}
+
+Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph) {
+  std::vector<std::string> ops;
+  for (const as_op_id op : ops_of_model(graph)) ops.emplace_back(as_op_find(op)->name);
   for (const std::string& choice : choices) {
     const std::size_t equals = choice.find('=');
     if (equals == std::string::npos) continue;

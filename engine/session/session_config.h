@@ -9,6 +9,9 @@ namespace attnscope {
 // What the scenario says beside its model may add ops: blocks that are swapped, ranks of a context.
 ModelConfig session_config(const Scenario& scenario);
 
+// In the order of a step, each once.
+std::vector<as_op_id> ops_of_model(const ModelGraph& graph);
+
 // AS_BAD_INPUT where a choice (as LaneSelector::make) is of an op that the model does not have.
 Result<void> check_lane_ops(std::span<const std::string> choices, const ModelGraph& graph);
 Result<void> check_lane_ops(std::span<const std::string> choices, const Scenario& scenario);

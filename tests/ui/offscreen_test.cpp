@@ -126,18 +126,24 @@ TEST_F(OffScreen, TheLaneIsThatAskedFor) {
 
 // As `attnscope run` refuses it: the picture would be of another lane, and not say so.
 TEST_F(OffScreen, ALaneOfAnOpThatTheModelDoesNotRunIsRefused) {
-  for (const bool command : {false, true}) {
-    options_.lanes =
-        command ? std::vector<std::string>{"cpu"} : std::vector<std::string>{"paged_attention=cpu"};
-    options_.commands.clear();
-    if (command) options_.commands = {"lane.set=paged_attention=cpu"};
-    const auto refused = run();
-    ASSERT_FALSE(refused) << command;
-    EXPECT_EQ(refused.error().code, AS_BAD_INPUT);
-    EXPECT_NE(refused.error().text().find("--lane paged_attention=cpu: this model runs no op "
-                                          "paged_attention; its ops: schedule, "),
-              std::string::npos)
-        << refused.error().text();
+  const struct {
+    const char *lane, *why;
+  } cases[] = {{"paged_attention=cpu",
+                "--lane paged_attention=cpu: this model runs no op paged_attention; its ops: "
+                "schedule, "},
+               {"mutant:scale_missing",
+                "--lane mutant:scale_missing: this model runs no op of it; its ops: "
+                "paged_attention"}};
+  for (const auto& c : cases) {
+    for (const bool command : {false, true}) {
+      options_.lanes = {command ? "cpu" : c.lane};
+      options_.commands.clear();
+      if (command) options_.commands = {std::string("lane.set=") + c.lane};
+      const auto refused = run();
+      ASSERT_FALSE(refused) << c.lane << command;
+      EXPECT_EQ(refused.error().code, AS_BAD_INPUT);
+      EXPECT_NE(refused.error().text().find(c.why), std::string::npos) << refused.error().text();
+    }
   }
 }
 
