@@ -1,11 +1,13 @@
 // Sessions whose tensors lie on a device: the same bytes as on the host however they are stepped,
 // nothing that travels between ops, and the CPU lane when the device fails.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <set>
 
 #include "engine/session/session.h"
+#include "engine/session/session_config.h"
 #include "tests/unit/app/host_device.h"
 #include "tests/unit/app/small_scenario.h"
 
@@ -122,16 +124,21 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& p) { return p.param.name; });
 
 TEST_P(DeviceLists, OfWholeStepsAreThoseOfTheHost) {
-  const auto lists_of_host = {"cuda",           "slot_mapping=cpu", "swa_index=cpu",
-                              "c128_index=cpu", "local_batch=cpu",  "attention_plan=cpu"};
   Scenario scenario = small_scenario();
   scenario.model = *preset(GetParam().preset);
   scenario.model.switches = *profile_switches(GetParam().profile);
+  std::vector<std::string> lists_of_host = {"cuda"};
+  for (const as_op_id op : {AS_OP_SLOT_MAPPING, AS_OP_SWA_INDEX, AS_OP_C128_INDEX,
+                            AS_OP_LOCAL_BATCH, AS_OP_ATTENTION_PLAN}) {
+    const std::string choice = fmt::format("{}=cpu", as_op_find(op)->name);
+    if (check_lane_ops({&choice, 1}, scenario)) lists_of_host.push_back(choice);
+  }
+  ASSERT_GE(lists_of_host.size(), 3u);
   const auto of = [&](std::vector<std::string> lanes) {
     return make(std::move(lanes), References::kNone, 3, scenario);
   };
   auto gpu = of({"cuda"});
-  auto mixed = of({lists_of_host.begin(), lists_of_host.end()});
+  auto mixed = of(lists_of_host);
   auto cpu = of({"cpu"});
   while (!cpu.session->finished()) {
     for (Session* session : {gpu.session.get(), mixed.session.get(), cpu.session.get()}) {
