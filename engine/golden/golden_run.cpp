@@ -69,6 +69,7 @@ Error not_tested(const std::string& why, const std::string& hint) {
 Result<void> check_not_idle(const GoldenRunOptions& options, const LaneSelector& chosen,
                             const Session& session) {
   std::vector<std::string> by_op;
+  by_op.reserve(AS_OP_COUNT);
   for (int op = 0; op < AS_OP_COUNT; ++op) by_op.push_back(chosen.lane(static_cast<as_op_id>(op)));
   const auto idle = idle_lanes(options.lanes, by_op, chosen.merge_lane(), session.history());
   if (idle.empty()) return {};
