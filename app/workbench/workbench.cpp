@@ -196,10 +196,13 @@ Result<void> Workbench::open_capture(const std::string& path) {
   no_scenario_ = scenario ? std::nullopt : std::optional(scenario.error());
   setup_.scenario = scenario ? std::move(*scenario) : Scenario{};
   setup_.lanes = lanes_of_description(capture_->index().lanes);
-  // A lane for all ops is described by each of its ops, also those that the model does not have.
-  std::erase_if(setup_.lanes, [&](const std::string& lane) {
-    return scenario && !check_lane_ops(std::span(&lane, 1), setup_.scenario);
-  });
+  if (scenario) {
+    // A lane for all ops is described by each of its ops, also those that the model does not have.
+    const auto graph = model_graph(session_config(setup_.scenario));
+    std::erase_if(setup_.lanes, [&](const std::string& lane) {
+      return !check_lane_ops(std::span(&lane, 1), *graph);
+    });
+  }
   take_stops(setup_.scenario);
   load_notes();
   auto first = std::make_shared<Snapshot>();
@@ -250,8 +253,9 @@ Result<void> Workbench::check_lanes(const std::vector<std::string>& lanes) const
 
 Result<void> Workbench::check_setup(const RunSetup& setup) const {
   if (auto ok = check_lanes(setup.lanes); !ok) return ok;
-  if (auto ok = check_lane_ops(setup.lanes, setup.scenario); !ok) return ok;
-  const auto ops = ops_of_model(*model_graph(session_config(setup.scenario)));
+  const auto graph = model_graph(session_config(setup.scenario));
+  if (auto ok = check_lane_ops(setup.lanes, *graph); !ok) return ok;
+  const auto ops = ops_of_model(*graph);
   for (const std::string& name : setup.lanes) {
     const Lane* lane = impl_->registry.find(name);
     if (lane == nullptr) continue;  // OP=LANE
