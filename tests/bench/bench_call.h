@@ -4,20 +4,19 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <cstdlib>
 
-namespace attnscope {
+#include "engine/io/elapsed.h"
+#include "engine/model/numbers.h"
 
-inline std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
+namespace attnscope {
 
 // That a call takes.
 template <class F>
 double seconds(const F& f) {
   const auto start = std::chrono::steady_clock::now();
   f();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 [[noreturn]] inline void stop(const char* why) {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "engine/model/numbers.h"
 #include "kernels/layout/mla_rows.h"
 #include "kernels/mutants/mutants.h"
 #include "kernels/params/mla_params.h"
@@ -15,8 +16,6 @@
 
 namespace attnscope::properties {
 namespace mla {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 const Lane& sim() { return *reference::sim_lane(); }
 const Lane& exact() { return *reference::exact_lane(); }

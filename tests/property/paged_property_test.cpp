@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "engine/model/mask_expression.h"
+#include "engine/model/numbers.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/params/paged_params.h"
 #include "kernels/params/row_format.h"
@@ -14,8 +15,6 @@
 
 namespace attnscope::properties {
 namespace {
-
-std::size_t to_size(std::int64_t n) { return static_cast<std::size_t>(n); }
 
 // Blocks of requests in shuffled pages; entries behind a request's end are ids that do not exist.
 class Blocks {
