@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "app/wiring/wiring.h"
 #include "engine/family/family.h"
@@ -50,6 +52,16 @@ SessionInfo tiny_info() {
   info.ops_after = kAfter;
   info.lane_of.assign(AS_OP_COUNT, "cpu");
   return info;
+}
+
+// A snapshot that has only a summary of step 3, and that summary.
+std::pair<Snapshot, std::shared_ptr<StepSummary>> step_without_trace() {
+  auto summary = std::make_shared<StepSummary>();
+  summary->step = 3;
+  Snapshot snapshot;
+  snapshot.info = std::make_shared<SessionInfo>(tiny_info());
+  snapshot.steps.push_back(summary);
+  return {std::move(snapshot), summary};
 }
 
 bool has_tap(as_op_id op, const char* name, int direction) {
@@ -290,14 +302,10 @@ TEST(PipelineSentence, NamesTheFirstWrongOp) {
 }
 
 TEST(PipelineState, FallsBackOnTheSummaryOfAStepWhoseTraceIsGone) {
-  Snapshot snapshot;
-  snapshot.info = std::make_shared<SessionInfo>(tiny_info());
-  auto summary = std::make_shared<StepSummary>();
-  summary->step = 3;
+  const auto [snapshot, summary] = step_without_trace();
   summary->complete = true;
   summary->results = {result(0, AS_OP_WO_A, "y", Verdict::kRounding, 0.5)};
   summary->layers = {{.layer = 0, .worst = Verdict::kRounding, .microseconds = 10}};
-  snapshot.steps.push_back(summary);
   const PipelineState state = pipeline_state(snapshot, kLayer0, 3);
   EXPECT_FALSE(state.kept);
   EXPECT_EQ(state.ran, 10);
@@ -309,12 +317,8 @@ TEST(PipelineState, FallsBackOnTheSummaryOfAStepWhoseTraceIsGone) {
 }
 
 TEST(PipelineState, KnowsWhatOpsTookAndLaunchedWithoutATrace) {
-  Snapshot snapshot;
-  snapshot.info = std::make_shared<SessionInfo>(tiny_info());
-  auto summary = std::make_shared<StepSummary>();
-  summary->step = 3;
+  auto [snapshot, summary] = step_without_trace();
   summary->complete = true;
-  snapshot.steps.push_back(summary);
   snapshot.costs = {{{3, 0, AS_OP_WO_A}, 12.5, OpLaunches::not_known("the card is gone")},
                     {{2, 0, AS_OP_WO_B}, 99.0, {}}};
   const PipelineState state = pipeline_state(snapshot, kLayer0, 3);
@@ -385,15 +389,11 @@ TEST(PipelineCardText, SaysHowLongValuesLive) {
 }
 
 TEST(PipelineStops, GoToTheSameOpOrWhatStandsForIt) {
-  Snapshot snapshot;
-  snapshot.info = std::make_shared<SessionInfo>(tiny_info());
-  auto summary = std::make_shared<StepSummary>();
-  summary->step = 3;
+  const auto [snapshot, summary] = step_without_trace();
   summary->layers = {{.layer = -1, .worst = Verdict::kEqual, .microseconds = 1},
                      {.layer = 0, .worst = Verdict::kNearTie, .microseconds = 10},
                      {.layer = 1}};
   summary->results = {result(-1, AS_OP_SLOT_MAPPING, "slots", Verdict::kEqual, 0)};
-  snapshot.steps.push_back(summary);
   const auto stops = pipeline_stops(snapshot, {3, 1, AS_OP_INDEXER_TOPK});
   ASSERT_EQ(stops.size(), 6u);
   EXPECT_EQ(stops[0].name, "before");

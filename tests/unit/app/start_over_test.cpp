@@ -36,6 +36,11 @@ class StartOverTest : public testing::Test {
     ASSERT_TRUE(made) << made.error().text();
   }
   void TearDown() override { fs::remove_all(folder_); }
+  void recorded_on(const char* lanes) const {
+    auto index = nlohmann::json::parse(std::ifstream(path_ + "/index.json"));
+    index["lanes"] = lanes;
+    std::ofstream(path_ + "/index.json") << index.dump();
+  }
 
   const std::vector<std::string> lanes_ = {"cpu", "swa_index=mutant:window_off_by_one"};
   fs::path folder_;
@@ -83,9 +88,7 @@ TEST_F(StartOverTest, OfBlocksThatAreSwappedAndOfOneRank) {
 }
 
 TEST_F(StartOverTest, ALaneThatIsNotHereIsNamedWithThoseThatAre) {
-  auto index = nlohmann::json::parse(std::ifstream(path_ + "/index.json"));
-  index["lanes"] = "plugin:elsewhere, schedule=cpu, block_tables=cpu";
-  std::ofstream(path_ + "/index.json") << index.dump();
+  recorded_on("plugin:elsewhere, schedule=cpu, block_tables=cpu");
   Workbench bench({});
   ASSERT_TRUE(bench.open_capture(path_));
   const auto refused = start_over(bench);
@@ -101,9 +104,7 @@ TEST_F(StartOverTest, ALaneThatIsNotHereIsNamedWithThoseThatAre) {
 
 // A lane for all ops stands there with each of its ops.
 TEST_F(StartOverTest, LanesOfOpsThatTheModelDoesNotRunAreLeftOut) {
-  auto index = nlohmann::json::parse(std::ifstream(path_ + "/index.json"));
-  index["lanes"] = "cpu, paged_attention=mutant:scale_missing, swa_index=mutant:window_off_by_one";
-  std::ofstream(path_ + "/index.json") << index.dump();
+  recorded_on("cpu, paged_attention=mutant:scale_missing, swa_index=mutant:window_off_by_one");
   Workbench bench({});
   ASSERT_TRUE(bench.open_capture(path_));
   EXPECT_EQ(bench.setup().lanes, lanes_);
