@@ -12,9 +12,11 @@
 #include <type_traits>
 
 #include "kernels/cuda/early.cuh"
+#include "kernels/cuda/hopper_again.cuh"
 #include "kernels/cuda/hopper_attention.h"
 #include "kernels/cuda/hopper_cluster.cuh"
 #include "kernels/cuda/hopper_compute.cuh"
+#include "kernels/cuda/hopper_few.h"
 #include "kernels/cuda/hopper_gather.cuh"
 #include "kernels/cuda/hopper_tile.cuh"
 
@@ -23,107 +25,13 @@ namespace {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Sixteen values of a row, from 16 lane on.
-__device__ __forceinline__ void load_values(const RowAddress& row, int lane, float (&values)[16]) {
-  if (lane < 28) {
-    const uint4 codes = __ldg(reinterpret_cast<const uint4*>(row.payload) + lane);
-    const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-    const float scale = ue8m0_to_float(row.scales[lane / 4]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t pair = widen_e4m3x2(words[i / 2] >> (16 * (i % 2)));
-      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-      values[2 * i] = both.x * scale;
-      values[2 * i + 1] = both.y * scale;
-    }
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const uint4 chunk = __ldg(reinterpret_cast<const uint4*>(row.payload) + 2 * lane - 28 + i);
-    const std::uint32_t words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      values[8 * i + 2 * k] = __uint_as_float(words[k] << 16);
-      values[8 * i + 2 * k + 1] = __uint_as_float(words[k] & 0xffff0000u);
-    }
-  }
-}
-
-// Of absorbed MLA; then the two dims behind the latent ones, from 2 lane on, which are no values.
-__device__ __forceinline__ void load_values(const RowAddress& row, int lane, float (&values)[18]) {
-  const uint4 codes = __ldg(reinterpret_cast<const uint4*>(row.payload) + lane);
-  const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-  const float scale = __ldg(reinterpret_cast<const float*>(row.scales) + lane / 8);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const std::uint32_t pair = widen_e4m3x2(words[i / 2] >> (16 * (i % 2)));
-    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-    values[2 * i] = both.x * scale;
-    values[2 * i + 1] = both.y * scale;
-  }
-  const std::uint32_t pair =
-      __ldg(reinterpret_cast<const std::uint32_t*>(row.payload + AS_LATENT_656_ROPE) + lane);
-  values[16] = __uint_as_float(pair << 16);
-  values[17] = __uint_as_float(pair & 0xffff0000u);
-}
-
-// Heads of a block once more in fp32, a warp a head: slow, for values that fp16 does not hold.
 template <class Rows>
 __device__ __forceinline__ void again_in_float(const Block<Rows>& block, const Lists& lists,
                                                const Sources& sources) {
-  constexpr int kMine = Rows::kWidth / 32;  // dims of a lane; the first 16 of them are values
-  const auto& p = block.p;
-  const int lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll 1
-  for (int h = static_cast<int>(threadIdx.x / 32); h < block.heads; h += kThreads / 32) {
-    const std::int64_t head = block.first_head + h;
-    float query[kMine], sums[16];
-    const auto* from = at<std::uint16_t>(p.q, block.token, head);
-#pragma unroll
-    for (int i = 0; i < kMine; ++i) {
-      query[i] = bf16_to_float(from[i < 16 ? 16 * lane + i : kDim + 2 * lane + i - 16]);
-      if (i < 16) sums[i] = 0.0f;
-    }
-    float best = kMinusInf, sum = 0.0f;
-    bool any = false;
-#pragma unroll 1
-    for (int entry = block.begin * kTile; entry < block.end * kTile; ++entry) {
-      const int slot = portable::slot_of(lists, entry / kTile, entry % kTile);
-      if (slot < 0) continue;
-      any = true;
-      float values[kMine];
-      load_values(row_at<Rows>(sources.pages[entry / kTile >= lists.tiles[0] ? 1 : 0],
-                               static_cast<std::uint32_t>(slot)),
-                  lane, values);
-      float score = 0.0f;
-#pragma unroll
-      for (int i = 0; i < kMine; ++i) score = fmaf(query[i], values[i], score);
-      score = warp_sum(score) * block.scale;
-      const float top = fmaxf(best, score);
-      const float shift = top == kMinusInf ? 0.0f : top;
-      const float old = exp2f(best - shift), weight = exp2f(score - shift);
-      best = top;
-      sum = sum * old + weight;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) sums[i] = fmaf(weight, values[i], sums[i] * old);
-    }
-    if (const std::int64_t place = block.place(); place >= 0) {
-      const std::int64_t index = place * p.q.shape[1] + head;
-#pragma unroll
-      for (int i = 0; i < 16; ++i) block.parts.values[index * kDim + 16 * lane + i] = sums[i];
-      block.parts.best[index] = best;
-      block.parts.sum[index] = any ? sum : -1.0f;
-      continue;
-    }
-    const float factor = any ? portable::normaliser(sum, best, portable::sink_of(p, head)) : 0.0f;
-    auto* to =
-        reinterpret_cast<std::uint32_t*>(at<std::uint16_t>(p.o, block.token, head)) + 8 * lane;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) to[i] = pair_of(sums[2 * i] * factor, sums[2 * i + 1] * factor);
-    *at<float>(p.lse, block.token, head) =
-        any ? portable::log_sum(sum, best) : portable::nothing(p);
-  }
+  again_in_float<Rows>(
+      block.p, sources, block.parts, lists,
+      {block.token, block.first_head, block.heads, block.begin, block.end, block.place()},
+      block.scale);
 }
 
 // Into the L2 what the block that probably comes next on this multiprocessor waits for first:
@@ -330,32 +238,15 @@ bool in_exact_form(const as_sparse_attention_params& p, const Gpu& gpu) {
   return gpu.exact || !(p.scale > 0.0);
 }
 
-cudaLaunchAttribute cluster_of(int blocks) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {1, 1, static_cast<unsigned>(blocks)};
-  return attribute;
-}
-
 // How many clusters of so many blocks run at once.
-std::int64_t clusters_at_once(int blocks) {
+std::int64_t clusters_of(int blocks) {
   static const auto kClusters = [] {
     std::array<int, kMostBlocks + 1> clusters{};
     const Kernel kernel = kernel_of(false, false, true);
     if (allow(kernel, false, true) != cudaSuccess) return clusters;
     for (int n = 2; n <= kMostBlocks; ++n) {
-      cudaLaunchAttribute cluster = cluster_of(n);
-      cudaLaunchConfig_t config{};
-      config.gridDim = dim3(1024, 1, static_cast<unsigned>(n));
-      config.blockDim = dim3(kThreads);
-      config.dynamicSmemBytes = bytes_of(false);
-      config.attrs = &cluster;
-      config.numAttrs = 1;
-      int& count = clusters[static_cast<std::size_t>(n)];
-      if (cudaOccupancyMaxActiveClusters(&count, kernel, &config) != cudaSuccess) {
-        static_cast<void>(cudaGetLastError());
-        count = 0;
-      }
+      clusters[static_cast<std::size_t>(n)] =
+          clusters_at_once(kernel, n, kThreads, bytes_of(false));
     }
     return clusters;
   }();
@@ -418,6 +309,13 @@ Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
   Split best;
   if (portable::has_plan(p)) return best;
   std::int64_t least = tiles * tile_cost;
+  if (!exact && !of_mla(p)) {
+    const few::Choice few = few::choose(p, tokens, gpu);
+    if (few.blocks > 0 && few.cost < least) {
+      least = few.cost;
+      best = {few.blocks, true, true};
+    }
+  }
   for (int splits = 2; splits <= portable::kMaxSplits && splits <= tiles; ++splits) {
     const std::int64_t parts = blocks * splits;
     if (parts > gpu.multiprocessors) break;
@@ -425,10 +323,10 @@ Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
       cost += (tiles + splits - 1) / splits * tile_cost;
       if (cost >= least) return;
       least = cost;
-      best = {splits, cluster};
+      best = {splits, cluster, false};
     };
     consider(combine_cost(parts), false);
-    if (!exact && splits <= kMostBlocks && blocks <= clusters_at_once(splits)) {
+    if (!exact && splits <= kMostBlocks && blocks <= clusters_of(splits)) {
       consider(cluster_cost(parts, splits), true);
     }
   }
@@ -436,11 +334,12 @@ Split split_of(const as_sparse_attention_params& p, const Gpu& gpu) {
 }
 
 int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) {
+  const Split split = split_of(p, launch.gpu);
+  if (split.few) return few::attention(p, launch, split.blocks);
   const auto stream = static_cast<cudaStream_t>(launch.stream);
   Sources sources{};
   sources.pages[0] = pages_of(p.cache);
   if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
-  const Split split = split_of(p, launch.gpu);
   Parts parts = portable::parts_of(p, split.cluster ? 1 : split.blocks, launch.workspace);
   parts.splits = split.blocks;
   // Blocks of one token run side by side: they read the same rows.

@@ -1,5 +1,5 @@
-// Tensor core steps that every GPU from sm_80 on has: bf16 16x8x16 with fp32 sums, and the shared
-// memory loads that feed them.
+// Tensor core steps that every GPU from sm_80 on has: bf16 or fp16 16x8x16 with fp32 sums, and the
+// shared memory loads that feed them.
 //
 // Shared tiles are rows of 16-byte chunks; chunk c of row r lies at c ^ (r % 8), so that eight rows
 // of one column of chunks meet all banks.
@@ -48,6 +48,14 @@ __device__ __forceinline__ Matrix4 load_matrix4_transposed(std::uint32_t address
 __device__ __forceinline__ void mma(float* c, const std::uint32_t* a, std::uint32_t b0,
                                     std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+      "{%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void mma_f16(float* c, const std::uint32_t (&a)[4], std::uint32_t b0,
+                                        std::uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
       "{%8,%9}, {%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));

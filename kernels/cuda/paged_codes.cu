@@ -162,14 +162,6 @@ struct Copier {
   }
 };
 
-__device__ __forceinline__ void mma_f16(float* c, const std::uint32_t (&a)[4], std::uint32_t b0,
-                                        std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
-      "{%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // Of 8x8 numbers of 16 bits, lane l has row l / 4, columns 2 (l % 4) and the next.
 __device__ __forceinline__ std::uint32_t transposed(std::uint32_t pair) {
   std::uint32_t out;

@@ -282,6 +282,34 @@ std::vector<Case> cluster_cases() {
   }
   return all;
 }
+// Few tokens of long lists, which more blocks share than a cluster has; and lists that blocks of a
+// cluster share unevenly, down to blocks and whole heads without an entry.
+std::vector<Case> list_cases() {
+  std::vector<Case> all;
+  int i = 0;
+  for (const std::int64_t batch : {1, 2, 5}) {
+    for (const std::int64_t heads : {1, 24, 64, 128}) {
+      for (const std::int64_t extra_width : {1, 7, 9, 40, 1000, 2050, 4096, 8192}) {
+        Case c;
+        c.rows = i % 3 == 0 ? 2 : 64;
+        c.extra_rows = i % 2 == 0 ? 64 : 2;
+        c.batch = batch;
+        c.heads = heads;
+        c.width = i % 5 == 0 ? 3 : 128;
+        c.extra_width = extra_width;
+        c.fill = kFills[i % 7];
+        c.large = i % 4 == 3 ? 3e4f : 1.0f;
+        c.way = Way::kDevice;
+        c.name = "b" + std::to_string(batch) + "_h" + std::to_string(heads) + "_w" +
+                 std::to_string(c.width) + "_k" + std::to_string(extra_width) + "_" +
+                 kFillNames[i % 7] + (c.large > 1.0f ? "_large" : "");
+        all.push_back(std::move(c));
+        ++i;
+      }
+    }
+  }
+  return all;
+}
 std::vector<Case> replay_cases() {
   std::vector<Case> some;
   const std::vector<Case> all = cases();
@@ -293,6 +321,8 @@ INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionReplay, testing::ValuesIn(replay_case
 INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionCases, testing::ValuesIn(cases()),
                          properties::name_of<Case>);
 INSTANTIATE_TEST_SUITE_P(Clusters, GpuAttentionCases, testing::ValuesIn(cluster_cases()),
+                         properties::name_of<Case>);
+INSTANTIATE_TEST_SUITE_P(Lists, GpuAttentionCases, testing::ValuesIn(list_cases()),
                          properties::name_of<Case>);
 
 }  // namespace

@@ -1,0 +1,175 @@
+// sparse_attention of few tokens on Hopper, where what counts is the time from start to end.
+//
+// A block takes 16 heads of a token and every n-th eight entries of its lists, so that few rows lie
+// between it and its result. A warp gathers eight rows at a time, four lanes a row; what a lane
+// decodes is what `mma` wants of it as keys, with dims in another order, which the queries in
+// registers have, too. As values rows go through shared memory, and each warp sums 64 dims, while
+// it decodes and scores the tile after. The blocks of those heads are a cluster and send each other
+// parts, as fp16 with a power of two for each head and 64 dims; each finishes the heads it owns.
+// All addresses are computed while the kernel before still runs.
+//
+// The arithmetic is the near-exact form of hopper_tile.cuh. Parts of a block where fp16 does not
+// hold some value say so, and who owns the heads computes them again in fp32.
+#include <algorithm>
+#include <array>
+
+#include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/early.cuh"
+#include "kernels/cuda/hopper_again.cuh"
+#include "kernels/cuda/hopper_few.cuh"
+#include "kernels/cuda/hopper_few.h"
+#include "kernels/cuda/hopper_few_parts.cuh"
+
+namespace attnscope::cuda::hopper::few {
+namespace {
+
+__global__ void __launch_bounds__(kThreads, 1)
+    few_attention_kernel(const __grid_constant__ as_sparse_attention_params p,
+                         const __grid_constant__ Sources sources, float scale) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ unsigned char raw_shared[];
+  auto& shared = *reinterpret_cast<Shared*>(
+      raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
+  const Task task(p);
+  if (thread == 0) {
+    shared.useless = 0;
+    shared.pages[0] = sources.pages[0];
+    shared.pages[1] = sources.pages[1];
+    shared.parts_there.init(1 + kThreads);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    shared.parts_there.come_and_expect((task.blocks - 1) * task.mine * kPartBytes);
+  }
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  Entries entries(p, task.token);
+  Queries queries(p, task);
+  const std::int32_t* slots_at[3];
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    slots_at[i] = entries.address(i);
+    asm volatile("" : "+l"(slots_at[i]));  // computed here
+  }
+  const Pages& first_pages = sources.pages[entries.cache(0)];
+  const float* sink_at = thread < task.mine && present(p.sinks)
+                             ? at<float>(p.sinks, task.first_mine + thread)
+                             : nullptr;
+  follow_kernel_before();
+  const int slot = load_slot(slots_at[0]);
+  entries.load_lens();
+  const int next = load_slot(slots_at[1]);
+  int ahead = load_slot(slots_at[2]);
+  queries.load();
+  const float sink = sink_at != nullptr ? __ldg(sink_at) : kMinusInf;
+  Row row;
+  row.load(Place(first_pages, entries.within(0, slot)));
+  const int units = entries.units(), tiles = (units + kWarps - 1) / kWarps;
+  if (thread < kHeads) shared.sinks[thread] = sink;
+  const bool misfit = __syncthreads_or(queries.store(shared) ? 1 : 0) != 0;
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all blocks are there
+
+  // Of the tile that is loaded next; the slot after it is on its way.
+  const auto find = [&](int tile, int its_slot) {
+    return Place(shared.pages[entries.cache(tile)], entries.within(tile, its_slot));
+  };
+  Place place = find(1, next);
+  Worker worker(shared, scale * (1.0f / (1 << kRowBits)));
+  if (warp < units) worker.keep_queries();
+  const auto load = [&](int tile) {
+    row.load(place);
+    place = find(tile + 1, ahead);
+    ahead = load_slot(entries.address(tile + 2));
+  };
+  if (tiles > 0) {
+    worker.score<false>(0, row);
+    if (tiles > 1) load(1);
+    worker.weigh();
+#pragma unroll 1
+    for (int tile = 1; tile < tiles; ++tile) {
+      worker.score<true>(tile, row);
+      if (tile + 1 < tiles) load(tile + 1);
+      worker.weigh();
+    }
+    worker.add_last(tiles - 1, units - (tiles - 1) * kWarps);
+  }
+  // The buffer that the last tile is not in.
+  unsigned char* parts = shared.rows[tiles & 1];
+  worker.leave(parts, misfit);
+  exchange_parts(shared, task, parts);
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  const Sums sums = weigh_parts(shared, task);
+  if (shared.useless != 0) {
+    const Lists lists = portable::lists_of(p, task.token);
+    again_in_float<RecordRows>(
+        p, sources, Parts{}, lists,
+        {task.token, task.first_mine, task.mine, 0, lists.tiles[0] + lists.tiles[1], -1}, scale);
+  } else {
+    add_parts(shared, task, at<std::uint16_t>(p.o, task.token, task.first_mine), p.o.stride[1]);
+    write_lse(p, task, sums);
+  }
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // nobody reads this block's parts
+#endif
+}
+
+std::int64_t groups_of(const as_sparse_attention_params& p) {
+  return (p.q.shape[1] + kHeads - 1) / kHeads;
+}
+
+cudaError_t allow() {
+  const cudaError_t code = cudaFuncSetAttribute(
+      few_attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kBytes));
+  if (code != cudaSuccess) return code;
+  return cudaFuncSetAttribute(few_attention_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
+                              1);
+}
+
+// How many clusters of so many blocks run at once.
+std::int64_t clusters_of(int blocks) {
+  static const auto kClusters = [] {
+    std::array<int, kMostBlocks + 1> clusters{};
+    if (allow() != cudaSuccess) return clusters;
+    for (int n = 1; n <= kMostBlocks; ++n) {
+      clusters[static_cast<std::size_t>(n)] =
+          clusters_at_once(few_attention_kernel, n, kThreads, kBytes);
+    }
+    return clusters;
+  }();
+  return kClusters[static_cast<std::size_t>(blocks)];
+}
+
+}  // namespace
+
+Choice choose(const as_sparse_attention_params& p, std::int64_t tokens, const Gpu& gpu) {
+  const auto units = [](const as_tensor& list) { return (list.shape[1] + kUnit - 1) / kUnit; };
+  const bool extra = p.extra_cache.record != AS_RECORD_NONE;
+  const std::int64_t all = units(p.indices) + (extra ? units(p.extra_indices) : 0);
+  const std::int64_t clusters = tokens * groups_of(p);
+  Choice best;
+  if (gpu.shared_memory < kBytes) return best;
+  for (int blocks = 1; blocks <= kMostBlocks && blocks <= std::max<std::int64_t>(all, 1);
+       ++blocks) {
+    if (clusters * blocks > gpu.multiprocessors || clusters > clusters_of(blocks)) continue;
+    const std::int64_t units_here = std::max<std::int64_t>((all + blocks - 1) / blocks, 1);
+    const std::int64_t tiles = (units_here + kWarps - 1) / kWarps;
+    const std::int64_t last = units_here - (tiles - 1) * kWarps;
+    // As measured on an H200: a tile, less for one that is not full, what many blocks and large
+    // clusters add; what the other kernel's costs leave out is subtracted.
+    const std::int64_t cost = (tiles - 1) * 20 + last * 13 / 10 + clusters * blocks / 16 +
+                              blocks / 4 + (blocks > 8 ? 4 : 0) - 20;
+    if (best.blocks == 0 || cost < best.cost) best = {blocks, cost};
+  }
+  return best;
+}
+
+int attention(const as_sparse_attention_params& p, const Launch& launch, int blocks) {
+  if (const cudaError_t code = allow(); code != cudaSuccess) return code;
+  Sources sources{};
+  sources.pages[0] = pages_of(p.cache);
+  if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
+  const dim3 grid(static_cast<unsigned>(groups_of(p)), static_cast<unsigned>(p.q.shape[0]),
+                  static_cast<unsigned>(blocks));
+  return launch_early(true, launch.stream, grid, kThreads, kBytes, cluster_of(blocks),
+                      few_attention_kernel, p, sources,
+                      static_cast<float>(p.scale * 1.4426950408889634));
+}
+
+}  // namespace attnscope::cuda::hopper::few

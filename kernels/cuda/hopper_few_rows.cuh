@@ -1,0 +1,155 @@
+// Where the warps of hopper_few.cu find the rows of their entries, and a row on its way to them.
+#pragma once
+
+#include "kernels/cuda/hopper_gather.cuh"
+#include "kernels/cuda/hopper_tile.cuh"
+
+namespace attnscope::cuda::hopper::few {
+
+constexpr int kUnit = 8;   // entries that a warp gathers at once, four lanes each
+constexpr int kWarps = 8;  // of a block
+constexpr int kEntries = kUnit * kWarps;
+constexpr int kCodes = 7;   // chunks of a lane that are codes
+constexpr int kChunks = 9;  // of a row of 36, a lane has every fourth
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// The entry of this lane's row in each tile of 64. Eight entries of a list are a unit; those of the
+// second list follow those of the first, and a cluster's blocks take turns: how long lists are
+// need not be known to ask for an entry.
+class Entries {
+ public:
+  __device__ __forceinline__ Entries(const as_sparse_attention_params& p, std::int64_t token) {
+    lists_[0] = at<std::int32_t>(p.indices, token);
+    lens_at_[0] = at<std::int32_t>(p.topk_length, token);
+    capacity_[0] = static_cast<int>(p.indices.shape[1]);
+    lists_[1] = lens_at_[1] = nullptr;
+    capacity_[1] = 0;
+    if (p.extra_cache.record != AS_RECORD_NONE) {
+      lists_[1] = at<std::int32_t>(p.extra_indices, token);
+      lens_at_[1] = at<std::int32_t>(p.extra_topk_length, token);
+      capacity_[1] = static_cast<int>(p.extra_indices.shape[1]);
+    }
+    second_ = (capacity_[0] + kUnit - 1) / kUnit * kUnit;
+    first_ = static_cast<int>((blockIdx.z + gridDim.z * (threadIdx.x / 32)) * kUnit +
+                              threadIdx.x % 32 / 4);
+  }
+
+  __device__ __forceinline__ void load_lens() {
+    ends_[0] = __ldg(lens_at_[0]);
+    ends_[1] = lens_at_[1] != nullptr ? __ldg(lens_at_[1]) : 0;
+    AS_DEVICE_CHECK(ends_[0] <= capacity_[0] && ends_[1] <= capacity_[1]);
+    ends_[1] += second_;
+  }
+
+  // The tile's rows are those of the second cache, for this warp.
+  __device__ __forceinline__ int cache(int tile) const { return place(tile) >= second_ ? 1 : 0; }
+  // Where the entry lies; nullptr where the list has no room for it.
+  __device__ __forceinline__ const std::int32_t* address(int tile) const {
+    const bool second = cache(tile) != 0;
+    const int column = place(tile) - (second ? second_ : 0);
+    return column < (second ? capacity_[1] : capacity_[0])
+               ? (second ? lists_[1] : lists_[0]) + column
+               : nullptr;
+  }
+  // Its slot, given what lies there; -1 behind the end of the list.
+  __device__ __forceinline__ int within(int tile, int slot) const {
+    return place(tile) < (cache(tile) != 0 ? ends_[1] : ends_[0]) ? slot : -1;
+  }
+  // Of this block, up to the last that is not empty.
+  __device__ __forceinline__ int units() const {
+    const int last = (ends_[1] > second_ ? ends_[1] - 1 + kUnit : ends_[0] - 1 + kUnit) / kUnit - 1;
+    const int rank = static_cast<int>(blockIdx.z), blocks = static_cast<int>(gridDim.z);
+    return last < rank ? 0 : (last - rank) / blocks + 1;
+  }
+
+ private:
+  // Among the entries of both lists.
+  __device__ __forceinline__ int place(int tile) const {
+    return first_ + static_cast<int>(gridDim.z) * kEntries * tile;
+  }
+
+  const std::int32_t* lists_[2];
+  const std::int32_t* lens_at_[2];
+  int capacity_[2], ends_[2];
+  int first_;   // place of the lane's first entry
+  int second_;  // where the second list begins
+};
+
+__device__ __forceinline__ int load_slot(const std::int32_t* address) {
+  return address != nullptr ? __ldg(address) : -1;
+}
+
+// A row's place; that of zeros where there is none.
+struct Place {
+  const unsigned char* payload;
+  std::int32_t scales;  // from there
+  bool valid;
+
+  __device__ __forceinline__ Place(const Pages& pages, int slot) : valid(slot >= 0) {
+    const RowAddress row = row_at<RecordRows>(pages, static_cast<std::uint32_t>(max(slot, 0)));
+    payload = valid ? row.payload : reinterpret_cast<const unsigned char*>(&kEmptyRow);
+    scales = valid ? static_cast<std::int32_t>(row.scales - row.payload)
+                   : static_cast<std::int32_t>(sizeof(kEmptyRow.payload));
+  }
+};
+
+// A lane's chunks of a row.
+struct Row {
+  uint2 scales;
+  uint4 chunk[kChunks];
+  bool valid;
+
+  __device__ __forceinline__ void load(const Place& place) {
+    valid = place.valid;
+    scales = __ldg(reinterpret_cast<const uint2*>(place.payload + place.scales));
+    const auto* from = reinterpret_cast<const uint4*>(place.payload) + threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < kChunks; ++i) chunk[i] = __ldg(from + 4 * i);
+  }
+
+  // Sixteen values of block i of 64 dims as fp16, 2^kRowBits of their value: 16 lane % 4 and on of
+  // codes; of bf16 eight at 8 lane % 4 and eight 32 dims behind them.
+  __device__ __forceinline__ void decode(int i, std::uint32_t (&out)[8]) const {
+    if (i < kCodes) {
+      const std::uint32_t code = (i < 4 ? scales.x >> (8 * i) : scales.y >> (8 * i - 32)) & 0xffu;
+      // 2^(code - 127 + kRowBits) as two fp16.
+      const std::uint32_t factor = (code - (112 - kRowBits)) * 0x04000400u;
+      const std::uint32_t words[4] = {chunk[i].x, chunk[i].y, chunk[i].z, chunk[i].w};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        out[2 * k] = multiply_f16x2(widen_e4m3x2(words[k]), factor);
+        out[2 * k + 1] = multiply_f16x2(widen_e4m3x2(words[k] >> 16), factor);
+      }
+      return;
+    }
+    const uint4 &low = chunk[kCodes], &high = chunk[kCodes + 1];
+    const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int k = 0; k < 8; ++k) out[k] = narrow_bf16x2<kRowBits>(words[k]);
+  }
+  // The 16-byte chunk of a block that holds out[4 k] and on.
+  __device__ __forceinline__ static int chunk_of(int i, int k) {
+    const int lane = static_cast<int>(threadIdx.x % 4);
+    return i < kCodes ? 2 * lane + k : lane + 4 * k;
+  }
+
+  // fp16 holds the codes: seven bytes of scales, each from kSmallestCode to 126, or codes of zeros.
+  __device__ __forceinline__ bool fits() const {
+    const auto inside = [](std::uint32_t bytes) {
+      constexpr std::uint32_t ones = 0x01010101u;
+      return (bytes + ones * (128 - kSmallestCode)) & ~(bytes | (bytes + ones));
+    };
+    if ((inside(scales.x) & (inside(scales.y) | 0x80000000u) & 0x80808080u) == 0x80808080u) {
+      return true;
+    }
+    std::uint32_t bits = 0;
+#pragma unroll
+    for (int i = 0; i < kCodes; ++i) bits |= chunk[i].x | chunk[i].y | chunk[i].z | chunk[i].w;
+    return bits == 0;
+  }
+};
+
+#endif
+
+}  // namespace attnscope::cuda::hopper::few
