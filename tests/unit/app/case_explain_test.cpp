@@ -45,6 +45,17 @@ TEST_F(CaseExplain, ALaneGetsItsPatternAndItsMistake) {
   EXPECT_EQ(why["left"], 0);
 }
 
+// Mistakes that leave this call right do not give the entries that were taken for the best ones.
+TEST_F(CaseExplain, AWrongSelectionIsNotWhatARightOneNearlyIs) {
+  const std::string kept = path("topk.json");
+  ASSERT_EQ(run({"case", "save", "selective", "--at", "1/1/indexer_topk", "-o", kept}).code, 0);
+  const Outcome out = run({"case", "explain", kept, "--lane", "mutant:topk_takes_first", "--json"});
+  const auto why = nlohmann::json::parse(out.out, nullptr, false);
+  ASSERT_TRUE(why.is_object()) << out.out << out.err;
+  ASSERT_EQ(why["hypotheses"].size(), 1) << out.out;
+  EXPECT_EQ(why["hypotheses"][0]["lane"], "mutant:topk_takes_first");
+}
+
 TEST_F(CaseExplain, BadInputIsNamed) {
   Outcome out = run({"case", "explain", case_, "--lane", "mutant:relu_missing"});
   EXPECT_EQ(out.code, 2);

@@ -202,6 +202,16 @@ TEST(CompareTopK, ASwapBeyondTheScoreToleranceIsWrong) {
   EXPECT_TRUE(t.run(0.1).near_tie);
 }
 
+// A kept output that is wrong is not nearly what a right lane puts out.
+TEST(CompareTopK, AChoiceThatBeatsTheReferencesIsNoTieEither) {
+  TopK t{{1, 4}, {1, 2}, {0, 9, 5, 0, 5.1f}, 5};
+  const Comparison c = t.run();
+  EXPECT_FALSE(c.within);
+  EXPECT_FALSE(c.near_tie);
+  EXPECT_NEAR(c.figures.max_abs, 0.1, 1e-6);
+  EXPECT_TRUE(t.run(0.1).near_tie);
+}
+
 TEST(CompareTopK, MalformedListsAreWrongEvenWithTheRightSet) {
   const std::vector<float> logits = {0, 9, 0, 0, 8};
   struct Case {
