@@ -317,7 +317,11 @@ class Differ {
     diff.lane_b = y.lane;
     bool rounded_row = false;     // what was quantised differs by rounding
     std::optional<TapDiff> tied;  // an input that differs by a near-tie
-    const auto reads = [&](DiffInputs one) { diff.inputs = std::max(diff.inputs, one); };
+    Moved moved;                  // what moved the rows of its caches here, what else it read
+    const auto reads = [&](DiffInputs one) {
+      diff.inputs = std::max(diff.inputs, one);
+      moved.besides = std::max(moved.besides, one);
+    };
     for (const TapCopy& tap : x.taps) {
       const TapCopy* twin = y.tap(tap.name);
       if (twin == nullptr || tap_meaning(x.place.op, tap.name) == TapMeaning::kPlacement) continue;
@@ -354,12 +358,14 @@ class Differ {
       compared.within = compared.equal || rounded_row || (state && compared.max_abs < 1e-3);
       diff.taps.push_back(std::move(compared));
     }
-    std::string moved;  // what moved the rows of its caches here
     for_each_cache(x.place.op, AS_TAP_IN, [&](const as_tap_info& tap) {
       for (const auto& [cache, held] : written_) {
         if (!overlap(cache, cache_of(x.place, tap))) continue;
-        reads(held.known);
-        if (!held.moved.empty()) moved = held.moved;
+        reads(held.besides);
+        diff.inputs = std::max(diff.inputs, held.known);
+        if (held.moved.empty()) continue;
+        moved.by = held.moved;
+        moved.suspect = held.suspect;
       }
     });
     if (!all_compared(x, diff)) unrecorded_.outputs(m, x, y, diff);
@@ -418,10 +424,16 @@ class Differ {
     return all;
   }
 
-  // same_reads: it read the same bits, and nothing can have made other ones of them. moved: what
-  // moved rows of its caches without being found the same.
+  // What moved rows of an op's caches without being found the same.
+  struct Moved {
+    std::string by;
+    std::optional<std::size_t> suspect;       // see Held
+    DiffInputs besides = DiffInputs::kEqual;  // what else the op read
+  };
+
+  // same_reads: it read the same bits, and nothing can have made other ones of them.
   void judge(const RowMatch& m, const OpTrace& x, const OpTrace& y, bool same_reads,
-             const std::string& moved, OpDiff& diff) {
+             const Moved& moved, OpDiff& diff) {
     bool any = false, equal = true, within = true;
     for (const TapDiff& tap : diff.taps) {
       if (!tap.output) continue;
@@ -434,14 +446,19 @@ class Differ {
         diff.inputs = std::max(diff.inputs, unrecorded_.inputs(m, x, y));
       }
       diff.open = false;  // what differs says enough
+      // One lane makes the same of the same: so the rows that were moved are others.
+      if (moved.suspect && moved.besides == DiffInputs::kEqual && same_code(x, y) &&
+          given_the_same(m, x, y, diff)) {
+        blame_move(*moved.suspect, diff);
+      }
       auto [first, second] = own_outputs(x, y);
       for (auto& [own, op] : {std::tie(first, x), std::tie(second, y)}) {
         // The judge has the rows that were written, not those that were there after the move.
-        const bool unfair = !moved.empty() && own.verdict != OwnOutput::kRight &&
+        const bool unfair = !moved.by.empty() && own.verdict != OwnOutput::kRight &&
                             recorded_output(op).verdict != OwnOutput::kWrong;
         if (unfair) {
           own = {OwnOutput::kUnknown,
-                 moved + " may have left other rows in its cache than were written"};
+                 moved.by + " may have left other rows in its cache than were written"};
         }
       }
       blame_op(first, second, out_.setup, diff);
@@ -472,16 +489,48 @@ class Differ {
   // Every tensor that an op read, weights included, and by code that makes the same of it: one
   // lane, which is not a library that may have been built anew; of a move of rows also two lanes
   // that were found right, as nothing is rounded.
+  static bool same_code(const OpTrace& x, const OpTrace& y) {
+    return x.lane == y.lane && !x.lane.starts_with("plugin:");
+  }
   bool read_the_same(const RowMatch& m, const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
     const auto right = [](const OpTrace& op) {
       return recorded_output(op).verdict == OwnOutput::kRight;
     };
-    const bool one_code = (x.lane == y.lane && !x.lane.starts_with("plugin:")) ||
-                          (is_move(x.place.op) && right(x) && right(y));
+    const bool one_code = same_code(x, y) || (is_move(x.place.op) && right(x) && right(y));
     return one_code && diff.inputs == DiffInputs::kEqual && same_tensors(x, y, diff) &&
            unrecorded_.inputs(m, x, y) == DiffInputs::kEqual;
   }
-  static bool same_tensors(const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+  // Every tensor that an op read is the same, weights included; of rows nothing is said.
+  bool given_the_same(const RowMatch& m, const OpTrace& x, const OpTrace& y, const OpDiff& diff) {
+    return same_tensors(x, y, diff, true) && unrecorded_.inputs(m, x, y) == DiffInputs::kEqual;
+  }
+  // A move of the same blocks, which nobody kept, is where the two part: its first reader tells.
+  void blame_move(std::size_t suspect, OpDiff& reader) {
+    OpDiff& move = out_.ops[suspect];
+    --out_.counts[static_cast<std::size_t>(move.verdict)];
+    move.verdict = DiffVerdict::kOrigin;
+    ++out_.counts[static_cast<std::size_t>(move.verdict)];
+    move.open = false;
+    move.why = "its inputs have the same bits";
+    for_each_output(move.a.op, [&](const as_tap_info& tap) {
+      TapDiff rows;
+      rows.tap = tap.name;
+      rows.output = rows.by_checksum = true;
+      rows.evidence = reader_text(reader);
+      move.taps.push_back(std::move(rows));
+    });
+    if (blame_rank(move) > (out_.first ? blame_rank(out_.first->op) : 0)) {
+      out_.first = FirstDivergence{move, first_difference(move)};
+    }
+    reader.inputs = DiffInputs::kDiffers;
+    for (auto& [cache, held] : written_) {
+      if (held.suspect != suspect) continue;
+      held.suspect.reset();
+      held.besides = held.known = std::max(held.known, DiffInputs::kDiffers);
+    }
+  }
+  static bool same_tensors(const OpTrace& x, const OpTrace& y, const OpDiff& diff,
+                           bool inputs_alone = false) {
     const auto same_bytes = [](const as_tensor& a, const as_tensor& b) {
       return a.data != nullptr && b.data != nullptr && a.dtype == b.dtype && a.rank == b.rank &&
              std::equal(a.shape, a.shape + a.rank, b.shape) &&
@@ -489,6 +538,7 @@ class Differ {
                  0;
     };
     return x.taps.size() == y.taps.size() && std::ranges::all_of(x.taps, [&](const TapCopy& tap) {
+             if (inputs_alone && tap.output) return true;
              const auto compared = std::ranges::find(diff.taps, tap.name, &TapDiff::tap);
              if (compared != diff.taps.end()) return compared->equal;
              const TapCopy* twin = y.tap(tap.name);
@@ -549,11 +599,8 @@ class Differ {
       const auto rows = std::ranges::find(diff.taps, tap.name, &TapDiff::tap);
       const bool kept = rows != diff.taps.end();
       if (!kept && is_move(x.place.op) && same_reads) return;
-      auto& [known, moved] = written_[cache_of(x.place, tap)];
-      if (is_move(x.place.op) && !(kept && rows->equal)) {
-        moved = fmt::format("{} of step {}", as_op_find(x.place.op)->name, x.place.step);
-        if (!kept) known = std::max(known, diff.inputs);
-      }
+      Held& held = written_[cache_of(x.place, tap)];
+      DiffInputs known = held.known;
       if (!kept) {
         known = std::max(known, unrecorded_.rows(m, x, y, tap.name));
       } else if (!rows->equal) {
@@ -561,6 +608,18 @@ class Differ {
       }
       const auto slots = std::ranges::find(diff.taps, std::string("slots"), &TapDiff::tap);
       if (slots != diff.taps.end() && !slots->equal) known = DiffInputs::kBeyond;
+      bool suspect = false;
+      if (is_move(x.place.op) && !(kept && rows->equal)) {
+        // Of the same blocks, the first that is not known to have left the same: it alone can have
+        // left others.
+        suspect = !kept && held.moved.empty() && given_the_same(m, x, y, diff);
+        held.moved = fmt::format("{} of step {}", as_op_find(x.place.op)->name, x.place.step);
+        held.suspect.reset();
+        if (suspect) held.suspect = out_.ops.size();
+        if (!kept) known = std::max(known, diff.inputs);
+      }
+      held.known = known;
+      if (!suspect) held.besides = known;
     });
   }
 
@@ -578,7 +637,10 @@ class Differ {
   std::map<const void*, TapDiff> producers_;  // outputs of the step so far
   struct Held {
     DiffInputs known = DiffInputs::kEqual;
-    std::string moved;  // by what they came that was not found the same
+    DiffInputs besides = DiffInputs::kEqual;  // without what the suspect left
+    std::string moved;                        // by what they came that was not found the same
+    std::optional<std::size_t>
+        suspect;  // that move, an op of out_, where all it was given is the same
   };
   std::map<LayerCache, Held> written_;  // what the caches hold so far
   Unrecorded unrecorded_;

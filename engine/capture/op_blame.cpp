@@ -33,6 +33,11 @@ const TapDiff* worst_output(const OpDiff& diff) {
   return worst == diff.taps.end() ? nullptr : &*worst;
 }
 
+std::string place_text(const OpDiff& d) {
+  return fmt::format("{}{} in step {}", as_op_find(d.a.op)->name,
+                     d.a.layer < 0 ? "" : fmt::format(" of layer {}", d.a.layer), d.a.step);
+}
+
 // Two right results of the same inputs are two tolerances apart at most, and one lane gives the
 // same bits twice.
 bool further_than_rounding(const OpDiff& diff) {
@@ -120,11 +125,16 @@ std::string open_text(const CaptureDiff& diff) {
   return text;
 }
 
+std::string reader_text(const OpDiff& reader) {
+  const TapDiff* worst = worst_output(reader);
+  return fmt::format(
+      "{}, on lane {} in both and given the same besides, found other rows: {} differs: {}",
+      place_text(reader), reader.lane_a, worst->tap, worst->evidence);
+}
+
 std::string first_difference(const OpDiff& d) {
   const TapDiff* worst = worst_output(d);
-  std::string text =
-      fmt::format("{}{} in step {}", as_op_find(d.a.op)->name,
-                  d.a.layer < 0 ? "" : fmt::format(" of layer {}", d.a.layer), d.a.step);
+  std::string text = place_text(d);
   if (d.b.step != d.a.step) text += fmt::format(" (step {} of the second)", d.b.step);
   const bool begins = d.verdict == DiffVerdict::kOrigin || d.verdict == DiffVerdict::kDiffers;
   const bool agree = begins && d.inputs == DiffInputs::kEqual;

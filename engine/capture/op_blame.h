@@ -20,6 +20,9 @@ std::string blameless_text(const CaptureDiff& diff);
 // How many ops could not be compared or judged, and what to record; empty where all were.
 std::string open_text(const CaptureDiff& diff);
 
+// What an op tells of rows that nobody kept, which it read. It has an output beyond its tolerance.
+std::string reader_text(const OpDiff& reader);
+
 // The sentence of the first op that differs.
 std::string first_difference(const OpDiff& diff);
 
