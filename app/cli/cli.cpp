@@ -127,7 +127,7 @@ void add_gui(CLI::App& app, Action& action) {
   gui->add_option("--lane", command->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  gui->add_option("--layout", command->layout, "step, cache, selection, error or review");
+  gui->add_option("--layout", command->layout, "step, cache, selection, error, review or compare");
   gui->add_option("--at", command->at, "Where to go: STEP/LAYER/OP, layer - for none");
   gui->add_option("--do", command->commands, "Commands to run: ID or ID=VALUE, comma separated")
       ->delimiter(',');
@@ -408,8 +408,18 @@ std::string usage_text(const CLI::App& app, const std::string& first, std::strin
                        fmt::join(nearest.empty() ? names : nearest, ", "));
   }
   std::replace(problem.begin(), problem.end(), '\n', ' ');
-  return fmt::format("{}; 'attnscope {}{}--help' lists what there is", problem, known ? first : "",
-                     known ? " " : "");
+  std::string command;  // that it was said to, "golden run "
+  const CLI::App* last = &app;
+  while (!last->get_subcommands().empty()) {
+    last = last->get_subcommands().back();
+    command += last->get_name() + " ";
+  }
+  if (last != &app && last->get_require_subcommand_min() > 0) {
+    names.clear();
+    for (const CLI::App* below : last->get_subcommands({})) names.push_back(below->get_name());
+    problem = fmt::format("{}takes one of {}", command, fmt::join(names, ", "));
+  }
+  return fmt::format("{}; 'attnscope {}--help' lists what there is", problem, command);
 }
 
 }  // namespace

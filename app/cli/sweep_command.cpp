@@ -116,7 +116,8 @@ Result<void> shift_sink(ModelConfig& model, const std::string& value) {
   }
   double shift = 0;
   const auto end = std::from_chars(value.data(), value.data() + value.size(), shift);
-  if (end.ec != std::errc() || end.ptr != value.data() + value.size() || std::fabs(shift) > 1e4) {
+  if (end.ec != std::errc() || end.ptr != value.data() + value.size() ||
+      !(std::fabs(shift) <= 1e4)) {  // nor NaN
     return usage_error(fmt::format("--vary sink={}: no number from -10000 to 10000", value),
                        "what is added to every sink, such as sink=-4..4 or sink=-1.5,0,1.5");
   }
@@ -126,7 +127,12 @@ Result<void> shift_sink(ModelConfig& model, const std::string& value) {
 
 // topk or window, of the layers that have one.
 Result<void> set_size(ModelConfig& model, const std::string& parameter, std::int64_t n) {
-  const auto size = static_cast<int>(std::clamp<std::int64_t>(n, 0, 1 << 20));
+  constexpr std::int64_t kMost = 1 << 20;
+  if (n < 0 || n > kMost) {
+    return usage_error(fmt::format("--vary {}={}: out of range", parameter, n),
+                       fmt::format("at most {}", kMost));
+  }
+  const auto size = static_cast<int>(n);
   bool selects = false, slides = false;
   for (int i = 0; i < model.num_layers(); ++i) selects = selects || layer_selects(model, i);
   for (const CacheSpec& cache : family_of(model).caches(model)) {

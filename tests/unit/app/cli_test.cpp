@@ -341,6 +341,13 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
   EXPECT_NE(run({"rum"}).err.find("no command 'rum'; did you mean run"), std::string::npos);
   EXPECT_NE(run({"zzzzz"}).err.find("commands: gui, run, record"), std::string::npos);
   EXPECT_NE(run({"run", file, "--unknown"}).err.find("attnscope run --help"), std::string::npos);
+  // Where a command has commands of its own, the help is that of the last one.
+  EXPECT_NE(
+      run({"mask", "show", "causal", "--tokens", "99999"}).err.find("attnscope mask show --he"),
+      std::string::npos);
+  EXPECT_EQ(run({"golden", "rum"}).err,
+            "attnscope: golden takes one of run, list, review, accept, prune; 'attnscope golden "
+            "--help' lists what there is\n");
 }
 
 TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
@@ -430,6 +437,9 @@ TEST_F(Cli, SwitchesAndSizesThatAModelHasNotAreRefused) {
   refused({"sweep", "tiny-llama", "--vary", "window=4,8"},
           "no layer of tiny-llama that runs has a window");
   refused({"sweep", "tiny-llama", "--vary", "sink=1"}, "model tiny-llama has no sinks");
+  // Numbers that nothing can be are refused as they were written.
+  refused({"sweep", "early", "--vary", "sink=nan"}, "sink=nan: no number from -10000 to 10000");
+  refused({"sweep", "early", "--vary", "topk=4294967360"}, "topk=4294967360: out of range");
 }
 
 // A window of dense layers is one that a sweep changes.
