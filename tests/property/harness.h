@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/model/numbers.h"
 #include "engine/session/step/op_params.h"
 #include "engine/trace/compare.h"
 #include "kernels/cpu/codec.h"
@@ -36,8 +37,6 @@ inline constexpr double kBf16Half = 0x1p-9;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr std::int32_t kFp8 = AS_RECORD_INDEX_FP8;
 inline constexpr std::int32_t kMxfp4 = AS_RECORD_INDEX_MXFP4;
-
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // The seed of a case: its name and ATTNSCOPE_PROPERTY_SEED.
 std::uint64_t case_seed(std::string_view name);
