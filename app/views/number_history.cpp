@@ -166,6 +166,15 @@ Result<FollowedNumber> follow_token(FollowedNumber number, const NumberAt& at) {
     number.place.layer = sink_layer(at.info, *at.step, at.cursor).layer;
     number.head = at.selection.head;
   }
+  const bool unkept =
+      !selects && number.place.layer < 0 && std::ranges::any_of(at.step->ops, [](const auto& op) {
+        return as_op_role(op->place.op) == AS_ROLE_ATTENTION;
+      });
+  if (unkept) {
+    return usage_error(
+        "what attention read in this step was not recorded",
+        "go to a step where it was, or record the scenario with --level full --rows all");
+  }
   if (number.place.layer < 0) {
     return usage_error(
         selects ? "no layer of this model selects entries" : "no attention has run in this step",

@@ -120,6 +120,21 @@ TEST_F(NumbersOfSession, AttentionAndSelectionAreThoseOfTheirPanels) {
   }
 }
 
+// A capture of level tables knows that attention ran, and not what it read.
+TEST_F(NumbersOfSession, AttentionThatWasNotRecordedIsNotCalledOneThatDidNotRun) {
+  StepTrace bare = make_step(0, 10, 1);
+  const Selection selection;
+  const auto refused = [&] {
+    const auto number = followed_number(
+        NumberKind::kSink,
+        {*info_, &bare, {bare.step, 3, AS_OP_SPARSE_ATTENTION}, selection, 0, nullptr});
+    return number ? std::string() : number.error().text();
+  };
+  EXPECT_NE(refused().find("no attention has run in this step"), std::string::npos) << refused();
+  add_op(bare, 3, AS_OP_SPARSE_ATTENTION);
+  EXPECT_NE(refused().find("was not recorded; go to a step"), std::string::npos) << refused();
+}
+
 TEST_F(NumbersOfSession, WhatIsOpenMayHaveNoSuchNumber) {
   Selection selection;
   selection.head = 2;
