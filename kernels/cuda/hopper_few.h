@@ -1,6 +1,8 @@
 // sparse_attention of few tokens: a kernel that has little between its start and its end.
 #pragma once
 
+#include <cstdint>
+
 #include "kernels/cuda/ops.h"
 
 namespace attnscope::cuda::hopper::few {
