@@ -4,7 +4,9 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string>
 
+#include "kernels/params/result.h"
 #include "reference/tensors.h"
 #include "reference/torch/device.h"
 #include "reference/torch/module.h"
@@ -18,6 +20,22 @@ inline bool fail(TorchFailure* failure, TorchFailure::Kind kind, const char* wha
   return false;
 }
 
+// Allocators of libtorch say so in words.
+inline bool is_out_of_memory(const std::exception& e) {
+  const auto says = [&](const char* words) { return std::strstr(e.what(), words) != nullptr; };
+  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr || says("can't allocate memory") ||
+         says("out of memory");
+}
+
+// What somebody's work ended with; what is not known is a bug of ours.
+inline Error error_of(const char* who, const std::exception& e) {
+  if (is_out_of_memory(e)) {
+    return {AS_NO_ENVIRONMENT, std::string(who) + ": out of memory",
+            "use fewer tokens a step or a smaller model"};
+  }
+  return internal_error(std::string(who) + ": " + e.what());
+}
+
 // False: f threw, and `failure` says what.
 template <class F>
 bool guarded(TorchFailure* failure, const F& f) {
@@ -28,9 +46,8 @@ bool guarded(TorchFailure* failure, const F& f) {
     return fail(failure, TorchFailure::kBadInput, e.what());
   } catch (const NoDevice& e) {
     return fail(failure, TorchFailure::kNoDevice, e.what());
-  } catch (const std::bad_alloc&) {
-    return fail(failure, TorchFailure::kNoMemory, "out of memory");
   } catch (const std::exception& e) {
+    if (is_out_of_memory(e)) return fail(failure, TorchFailure::kNoMemory, "out of memory");
     return fail(failure, TorchFailure::kOther, e.what());
   } catch (...) {
     return fail(failure, TorchFailure::kOther, "unknown exception");

@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "reference/torch/device.h"
+#include "reference/torch/guard.h"
 
 namespace attnscope::reference {
 namespace {
@@ -620,7 +621,7 @@ class TorchModel : public ModelReference {
                             at::tensor(next).to(torch_device()));
     } catch (const std::exception& e) {
       for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
-      return internal_error(std::string("ref.model: ") + e.what());
+      return error_of("ref.model", e);
     }
   }
   std::int64_t length(std::int64_t request) const override {
@@ -660,6 +661,7 @@ Result<std::unique_ptr<ModelReference>> make_torch_model(const ModelNumbers& num
         std::make_unique<TorchModel>(numbers, source, std::move(owner));
     return model;
   } catch (const std::exception& e) {
+    if (is_out_of_memory(e)) return error_of("ref.model", e);
     return bad_input(std::string("ref.model: ") + e.what(), "see `model tensors`");
   }
 }

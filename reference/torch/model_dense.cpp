@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "reference/torch/device.h"
+#include "reference/torch/guard.h"
 
 namespace attnscope::reference {
 namespace {
@@ -483,7 +484,7 @@ class TorchModel : public ModelReference {
       return model_.forward(parts, at::tensor(ids).to(torch_device()));
     } catch (const std::exception& e) {
       for (const ModelRows& r : rows) cut(r.request, length(r.request));  // what some layers have
-      return internal_error(std::string("ref.model: ") + e.what());
+      return error_of("ref.model", e);
     }
   }
   std::int64_t length(std::int64_t request) const override {
@@ -527,6 +528,7 @@ Result<std::unique_ptr<ModelReference>> make_torch_dense_model(const DenseNumber
         std::make_unique<dense_model::TorchModel>(numbers, source, std::move(owner));
     return model;
   } catch (const std::exception& e) {
+    if (is_out_of_memory(e)) return error_of("ref.model", e);
     return bad_input(std::string("ref.model: ") + e.what(), "see `model tensors`");
   }
 }

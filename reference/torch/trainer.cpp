@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "reference/torch/device.h"
+#include "reference/torch/guard.h"
 #include "reference/torch/train_measure.h"
 #include "reference/torch/train_mla.h"
 #include "reference/torch/train_model.h"
@@ -160,7 +161,7 @@ class TorchTrainer : public Trainer {
       const Threads threads(threads_);
       return f();
     } catch (const std::exception& e) {
-      return internal_error(std::string("training: ") + e.what());
+      return error_of("training", e);
     }
   }
 
@@ -271,6 +272,7 @@ Result<std::unique_ptr<Trainer>> made(const Numbers& numbers, const TensorSource
         std::make_unique<TorchTrainer>(std::move(model), options.threads);
     return trainer;
   } catch (const std::exception& e) {
+    if (is_out_of_memory(e)) return error_of("training", e);
     return bad_input(std::string("training: ") + e.what(), "see `attnscope model tensors`");
   }
 }
