@@ -11,7 +11,6 @@
 #include <numeric>
 #include <random>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "kernels/cpu/codec.h"
@@ -219,60 +218,6 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // Ops that do little with what they read and write, beside a copy of as many bytes.
-  void rows(std::int64_t tokens) {
-    constexpr std::int64_t kHeads = 64, kRows = 64;
-    const auto bf16 = [&](std::int64_t n) {
-      std::vector<bf16_t> values(to_size(n));
-      for (bf16_t& v : values) {
-        v.bits = cpu::float_to_bf16(static_cast<float>(random_() >> 40) * 0x1p-23f - 1);
-      }
-      return values;
-    };
-    const std::vector<bf16_t> from = bf16(tokens * kHeads * AS_HEAD_DIM);
-    const std::vector<bf16_t> kv = bf16(tokens * AS_HEAD_DIM);
-    std::vector<bf16_t> to(from.size());
-    std::vector<std::int64_t> positions(to_size(tokens));
-    std::iota(positions.begin(), positions.end(), 0);
-    std::vector<float> table(to_size(tokens * AS_ROPE_DIM), 0.5f);
-    Pages pages(AS_RECORD_LATENT, AS_HEAD_DIM, kRows, (tokens + kRows - 1) / kRows, random_);
-    const as_tensor shape = make_tensor(from.data(), {tokens, kHeads, AS_HEAD_DIM});
-    as_q_rope_kv_insert_params q{};
-    q.head = {sizeof(q), AS_PARAMS_VERSION};
-    q.q_raw = shape;
-    q.kv = make_tensor(kv.data(), {tokens, AS_HEAD_DIM});
-    q.positions = q.slots = make_tensor(positions.data(), {tokens});
-    q.rope.table = make_tensor(table.data(), {tokens, AS_ROPE_DIM});
-    q.q = make_tensor(to.data(), {tokens, kHeads, AS_HEAD_DIM});
-    q.cache = pages.cache;
-    q.eps = 1e-6;
-    as_inverse_rope_params o{};
-    o.head = {sizeof(o), AS_PARAMS_VERSION};
-    o.o = shape;
-    o.positions = q.positions;
-    o.rope = q.rope;
-    o.out = q.q;
-    const auto bytes = static_cast<double>(4 * from.size());
-    const double copy = best_of([&] {
-      const as_parallel_body body = [](void* both, std::int64_t begin, std::int64_t end) {
-        const auto& [source, target] = *static_cast<std::pair<const bf16_t*, bf16_t*>*>(both);
-        std::copy(source + begin, source + end, target + begin);
-      };
-      std::pair<const bf16_t*, bf16_t*> both(from.data(), to.data());
-      how_.threads->parallel_for(how_.threads->pool, static_cast<std::int64_t>(from.size()), 65536,
-                                 body, &both);
-    });
-    const auto line = [&](const char* name, double took) {
-      fmt::print("{:<28}{:>10.3f}{:>9.1f} GB/s, {:.2f} times a copy\n",
-                 fmt::format("{} T={}", name, tokens), 1e3 * took, bytes / took * 1e-9,
-                 took / copy);
-    };
-    line("copy", copy);
-    line("q_rope_kv_insert", fastest(AS_OP_Q_ROPE_KV_INSERT, &q));
-    line("inverse_rope", fastest(AS_OP_INVERSE_ROPE, &o));
-    std::fflush(stdout);
-  }
-
   double rate() { return machine_.rate(); }
 
  private:
@@ -281,13 +226,9 @@ class Bench {
     if (cpu::lane()->ops[op](p, &how_, &error) != AS_OK) stop(error.message);
   }
   double fastest(int op, const void* p) {
-    return best_of([&] { call(op, p); });
-  }
-  template <class F>
-  double best_of(const F& f) {
     double best = 1e9, spent = 0;
     for (int round = 0; round < 200 && (round < 3 || spent < 2.0); ++round) {
-      const double took = seconds(f);
+      const double took = seconds([&] { call(op, p); });
       best = std::min(best, took);
       spent += took;
       if (round % 8 == 0) machine_.rate();
@@ -331,7 +272,6 @@ int main(int argc, char** argv) {
   bench.attention(8, 128, 1024);
   bench.logits(1, 32768);
   bench.logits(8, 32768);
-  for (std::int64_t tokens : {1, 512}) bench.rows(tokens);
   fmt::print("multiply-adds at the end: {:.0f} GFLOP/s\n", bench.rate() * 1e-9);
   return 0;
 }
