@@ -170,11 +170,14 @@ std::uint8_t exponent_to_ue8m0(int exponent) {
   return static_cast<std::uint8_t>(std::clamp(exponent + 127, 0, 255));
 }
 
+float fp8_floor(std::int32_t scale_floor) {
+  return scale_floor == AS_SCALE_FLOOR_1E8    ? kFp8SmallFloor
+         : scale_floor == AS_SCALE_FLOOR_1E10 ? kFp8OutputFloor
+                                              : kFp8AmaxFloor;
+}
+
 int fp8_exponent(float amax, std::int32_t scale_floor) {
-  const float floor = scale_floor == AS_SCALE_FLOOR_1E8    ? kFp8SmallFloor
-                      : scale_floor == AS_SCALE_FLOOR_1E10 ? kFp8OutputFloor
-                                                           : kFp8AmaxFloor;
-  return ceil_log2_ratio(std::max(amax, floor), 1.75f, 8);
+  return ceil_log2_ratio(std::max(amax, fp8_floor(scale_floor)), 1.75f, 8);
 }
 
 int mxfp4_exponent(float amax, std::int32_t fp4_rule) {

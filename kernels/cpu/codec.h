@@ -59,6 +59,9 @@ constexpr float kMxfp4AmaxFloor = 0x1.8p-124f;  // 6 * 2^-126
 constexpr float kMxfp4LargeFloor = 6e-4f;       // of AS_FP4_DOWN
 constexpr int kInfiniteExponent = 1024;         // of an infinite amax
 
+// The least amax that a scale is made of.
+float fp8_floor(std::int32_t scale_floor);
+
 // ceil(log2(amax / 448)) and ceil(log2(amax / 6)) without rounding error, floors applied.
 int fp8_exponent(float amax, std::int32_t scale_floor = AS_SCALE_FLOOR_1E4);
 int mxfp4_exponent(float amax, std::int32_t fp4_rule = AS_FP4_EVEN);

@@ -162,13 +162,10 @@ void pool_and_norm_rounded(const Params& p, const Window& w, std::int64_t dim, f
   }
 }
 
-// The row of token t before quantisation, as bf16-valued fp32.
-void make_row(const Params& p, std::int64_t t, std::int64_t dim, float* y) {
-  const simd::Kernels& simd = simd::kernels();
-  if (p.rows_given != 0) {
-    simd.from_bf16(at<Bits>(p.row, t), dim, y);
-    return;
-  }
+// The row of token t before quantisation; `own` has room for one.
+const Bits* make_row(const Params& p, std::int64_t t, std::int64_t dim, Bits* own) {
+  if (p.rows_given != 0) return at<Bits>(p.row, t);
+  float y[AS_HEAD_DIM];
   const Window window = window_of(p, t, dim);
   if (p.round_pooled != 0) {
     pool_and_norm_rounded(p, window, dim, y);
@@ -184,8 +181,9 @@ void make_row(const Params& p, std::int64_t t, std::int64_t dim, float* y) {
     rotate(rotated, turn);
   }
   if (p.hadamard != 0) hadamard(y);
-  for (std::int64_t i = 0; i < dim; ++i) y[i] = round_bf16(y[i]);
-  if (present(p.row)) simd.to_bf16(y, 1.0f, dim, at<Bits>(p.row, t));
+  Bits* const row = present(p.row) ? at<Bits>(p.row, t) : own;
+  simd::kernels().to_bf16(y, 1.0f, dim, row);
+  return row;
 }
 
 }  // namespace
@@ -201,8 +199,8 @@ void compress_insert(const Params& p, const as_call* call, Check& check) {
       [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
           const std::int64_t t = emitting[static_cast<std::size_t>(i)];
-          float row[AS_HEAD_DIM];
-          make_row(p, t, p.cache.width, row);
+          Bits own[AS_HEAD_DIM];
+          const Bits* row = make_row(p, t, p.cache.width, own);
           insert_row(p.cache, *at<std::int64_t>(p.slots, t), row, {p.scale_floor, p.fp4_rule});
         }
       });

@@ -2,6 +2,7 @@
 // cache.
 #include <cmath>
 
+#include "kernels/cpu/heads.h"
 #include "kernels/cpu/norm.h"
 #include "kernels/cpu/ops.h"
 #include "kernels/cpu/parallel.h"
@@ -40,15 +41,30 @@ bool check_params(const Params& p, Check& check) {
   return true;
 }
 
-void normalise_query(const Bits* raw, const float* rope, double eps, Bits* q) {
+constexpr std::int64_t kGroup = 8;  // heads that stay in the L1 between their sums and their turn
+
+void normalise_queries(const Params& p, std::int64_t t, std::int64_t h, std::int64_t rows,
+                       bool stream) {
   const simd::Kernels& simd = simd::kernels();
-  const float factor = inverse_rms(simd.sum_squares_bf16(raw, AS_HEAD_DIM), AS_HEAD_DIM, eps);
-  simd.scale_bf16(raw, factor, nullptr, AS_NOPE_DIM, q);
-  float turned[AS_ROPE_DIM];
-  simd.from_bf16(raw + AS_NOPE_DIM, AS_ROPE_DIM, turned);
-  simd.scale(turned, AS_ROPE_DIM, factor);
-  rotate(turned, rope);
-  simd.to_bf16(turned, 1.0f, AS_ROPE_DIM, q + AS_NOPE_DIM);
+  const std::int64_t stride = p.q_raw.stride[1];
+  float sums[kGroup], factors[kGroup];
+  simd::Turn turn;
+  turn.x = at<Bits>(p.q_raw, t, h);
+  turn.x_stride = stride;
+  turn.y = at<Bits>(p.q, t, h);
+  turn.y_stride = p.q.stride[1];
+  turn.rows = rows;
+  turn.width = AS_HEAD_DIM;
+  turn.table = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
+  turn.factors = factors;
+  turn.finite = true;
+  turn.stream = stream;
+  simd.sum_squares_rows(turn.x, stride, rows, AS_HEAD_DIM, sums);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    factors[i] = inverse_rms(sums[i], AS_HEAD_DIM, p.eps);
+    turn.finite = turn.finite && std::isfinite(sums[i]);
+  }
+  simd.turn_heads(turn);
 }
 
 // The norm in bf16 steps. Sums and roots in double: one that fp32 puts on the wrong side of a
@@ -73,17 +89,17 @@ void normalise_query_rounded(const Bits* raw, const float* rope, double eps, boo
   simd.to_bf16(x, 1.0f, AS_HEAD_DIM, q);
 }
 
-// The row of token t before quantisation, as bf16-valued fp32.
-void make_row(const Params& p, std::int64_t t, float* row) {
-  const simd::Kernels& simd = simd::kernels();
-  if (p.rows_given != 0) {
-    simd.from_bf16(at<Bits>(p.kv_row, t), AS_HEAD_DIM, row);
-    return;
-  }
-  simd.from_bf16(at<Bits>(p.kv, t), AS_HEAD_DIM, row);
-  rotate(row + AS_NOPE_DIM, rope_row(p.rope, *at<std::int64_t>(p.positions, t)));
-  for (int i = AS_NOPE_DIM; i < AS_HEAD_DIM; ++i) row[i] = round_bf16(row[i]);
-  if (present(p.kv_row)) simd.to_bf16(row, 1.0f, AS_HEAD_DIM, at<Bits>(p.kv_row, t));
+// The row of token t before quantisation; `own` has room for one.
+const Bits* make_row(const Params& p, std::int64_t t, Bits* own) {
+  if (p.rows_given != 0) return at<Bits>(p.kv_row, t);
+  simd::Turn turn;
+  turn.x = at<Bits>(p.kv, t);
+  turn.y = present(p.kv_row) ? at<Bits>(p.kv_row, t) : own;
+  turn.rows = 1;
+  turn.width = AS_HEAD_DIM;
+  turn.table = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
+  simd::kernels().turn_heads(turn);
+  return turn.y;
 }
 
 }  // namespace
@@ -92,26 +108,21 @@ void q_rope_kv_insert(const Params& p, const as_call* call, Check& check) {
   if (!check_params(p, check)) return;
   const std::int64_t tokens = p.slots.shape[0];
   if (p.rows_given == 0) {
-    const std::int64_t heads = p.q_raw.shape[1];
-    parallel_for(call, tokens * heads, 32, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        const std::int64_t t = item / heads;
-        const std::int64_t h = item % heads;
-        const Bits* raw = at<Bits>(p.q_raw, t, h);
-        const float* rope = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
-        if (p.q_norm == AS_Q_NORM_FP32) {
-          normalise_query(raw, rope, p.eps, at<Bits>(p.q, t, h));
-        } else {
-          normalise_query_rounded(raw, rope, p.eps, p.q_norm == AS_Q_NORM_BF16_FACTOR,
-                                  at<Bits>(p.q, t, h));
-        }
-      }
-    });
+    const bool stream = is_streamed(p.q);
+    for_heads(call, tokens, p.q_raw.shape[1], kGroup,
+              [&](std::int64_t t, std::int64_t h, std::int64_t rows) {
+                if (p.q_norm == AS_Q_NORM_FP32) return normalise_queries(p, t, h, rows, stream);
+                const float* rope = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
+                for (; rows > 0; --rows, ++h) {
+                  normalise_query_rounded(at<Bits>(p.q_raw, t, h), rope, p.eps,
+                                          p.q_norm == AS_Q_NORM_BF16_FACTOR, at<Bits>(p.q, t, h));
+                }
+              });
   }
   parallel_for(call, tokens, 8, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
-      float row[AS_HEAD_DIM];
-      make_row(p, t, row);
+      Bits own[AS_HEAD_DIM];
+      const Bits* row = make_row(p, t, own);
       const std::int64_t slot = *at<std::int64_t>(p.slots, t);
       if (slot >= 0) insert_row(p.cache, slot, row, {p.scale_floor, AS_FP4_EVEN});
     }

@@ -12,8 +12,12 @@ namespace attnscope::cpu {
 int quantise_fp8(const float* x, int n, unsigned char* codes,
                  std::int32_t scale_floor = AS_SCALE_FLOOR_1E4);
 
-// Writes a row (bf16-valued fp32) into a cache, by its record.
-void insert_row(const as_cache& cache, std::int64_t slot, const float* row,
+// The same of blocks of bf16 numbers; an exponent each.
+void quantise_fp8(const std::uint16_t* x, int n, int block, unsigned char* codes, int* exponents,
+                  std::int32_t scale_floor);
+
+// Writes a row of bf16 into a cache, by its record.
+void insert_row(const as_cache& cache, std::int64_t slot, const std::uint16_t* row,
                 const QuantiseRules& rules);
 
 }  // namespace attnscope::cpu

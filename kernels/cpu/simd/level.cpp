@@ -1,7 +1,9 @@
 // One SIMD level. Compiled once per level with that level's flags and ATTNSCOPE_SIMD_LEVEL set to
 // its name; nothing with external linkage but the table may be defined here.
+#include "kernels/cpu/simd/blocks.h"
 #include "kernels/cpu/simd/codes.h"
 #include "kernels/cpu/simd/gemm.h"
+#include "kernels/cpu/simd/heads.h"
 #include "kernels/cpu/simd/keys.h"
 #include "kernels/cpu/simd/rows.h"
 #include "kernels/cpu/simd/simd.h"
@@ -24,6 +26,9 @@ const Kernels& table() {
       .scale = scale,
       .sum_squares_bf16 = sum_squares_bf16,
       .sum_squares = sum_squares,
+      .sum_squares_rows = sum_squares_rows,
+      .turn_heads = turn_heads,
+      .end_stream = end_stream,
       .scale_bf16 = scale_bf16,
       .add_bf16 = add_bf16,
       .from_bf16 = from_bf16,
@@ -33,6 +38,7 @@ const Kernels& table() {
       .decode_e4m3 = decode_e4m3_row,
       .decode_e4m3_columns = decode_e4m3_columns,
       .encode_e4m3 = encode_e4m3_row,
+      .quantise_blocks = quantise_blocks,
       .abs_max = abs_max,
       .range = range,
       .divide = divide,

@@ -8,6 +8,8 @@
 
 namespace attnscope::cpu::simd {
 
+constexpr int kInfiniteExponent = 1024;
+
 // Rows of codes of one kind, each with what they are read as: (code - zero) * scale.
 struct CodeRows {
   const unsigned char* const* codes = nullptr;
@@ -24,6 +26,21 @@ struct CodeKernels {
   // multiplied with.
   void (*add)(float* a, std::int64_t a_stride, std::int64_t rows, const CodeRows& w, std::int64_t k,
               float* c, std::int64_t c_stride, std::int64_t n);
+};
+
+// Heads of bf16 of one token whose last 64 numbers, pairs, are turned by a row of the rotary table,
+// 32 cosines then 32 sines: e' = e cos - o sin, o' = e sin + o cos, sines times `sign`. y may be x.
+struct Turn {
+  const std::uint16_t* x = nullptr;
+  std::uint16_t* y = nullptr;
+  std::int64_t x_stride = 0, y_stride = 0;  // in numbers
+  std::int64_t rows = 0, width = 0;
+  const float* table = nullptr;
+  float sign = 1.0f;
+  const float* factors = nullptr;  // of the rows, multiplied in first; none: others are copied
+  bool finite = false;             // products with factors are no NaN
+  bool rounded = false;            // products are rounded to bf16 before they are turned
+  bool stream = false;             // past the caches where rows allow it, until end_stream
 };
 
 struct Kernels {
@@ -53,6 +70,12 @@ struct Kernels {
 
   float (*sum_squares_bf16)(const std::uint16_t* x, std::int64_t n);
   float (*sum_squares)(const float* x, std::int64_t n);
+  // The same of rows of bf16, each in an order of its own.
+  void (*sum_squares_rows)(const std::uint16_t* x, std::int64_t stride, std::int64_t rows,
+                           std::int64_t n, float* sums);
+  void (*turn_heads)(const Turn& t);
+  // Other threads may read what this one streamed.
+  void (*end_stream)();
   // y = bf16(x * scale * weight); weight may be null (1).
   void (*scale_bf16)(const std::uint16_t* x, float scale, const std::uint16_t* weight,
                      std::int64_t n, std::uint16_t* y);
@@ -71,6 +94,11 @@ struct Kernels {
   void (*decode_e4m3_columns)(const unsigned char* const* codes, std::int64_t count, std::int64_t n,
                               float* y, std::int64_t y_stride);
   void (*encode_e4m3)(const float* x, float scale, std::int64_t n, unsigned char* codes);
+  // Codes of blocks of bf16, block by block with exponent e of the least scale 2^e so that 448 *
+  // 2^e reaches the block's largest |x|, or `least` (normal); NaN counts as nothing, becomes 0x7f.
+  // An infinite one gives kInfiniteExponent and codes of x * 0. block is a multiple of 64.
+  void (*quantise_blocks)(const std::uint16_t* x, std::int64_t n, std::int64_t block, float least,
+                          unsigned char* codes, std::int32_t* exponents);
   // Largest |x|; NaN counts as nothing.
   float (*abs_max)(const float* x, std::int64_t n);
 

@@ -129,10 +129,24 @@ AS_INLINE void transpose(U32 (&v)[kLanes]) {
   }
   if constexpr (2 * Step < kLanes) transpose<2 * Step>(v);
 }
+
+// Lanes `Step` apart change places.
+template <int Step, class V, int... Lanes>
+AS_INLINE V swapped(V v, std::integer_sequence<int, Lanes...>) {
+  return __builtin_shufflevector(v, v, (Lanes ^ Step)...);
+}
+template <int Step = kHalf>
 AS_INLINE float max_lane(F32 v) {
-  float best = v[0];
-  for (int i = 1; i < kLanes; ++i) best = v[i] > best ? v[i] : best;
-  return best;
+  v = max(v, swapped<Step>(v, std::make_integer_sequence<int, kLanes>{}));
+  if constexpr (Step > 1) return max_lane<Step / 2>(v);
+  return v[0];
+}
+AS_INLINE U32 max_bits(U32 a, U32 b) { return b > a ? b : a; }
+template <int Step = kHalf>
+AS_INLINE std::uint32_t max_bits_lane(U32 v) {
+  v = max_bits(v, swapped<Step>(v, std::make_integer_sequence<int, kLanes>{}));
+  if constexpr (Step > 1) return max_bits_lane<Step / 2>(v);
+  return v[0];
 }
 
 // The first n < kLanes values, zeros after.
@@ -213,7 +227,8 @@ AS_INLINE F32 decode_e4m3(U32 code) {
 }
 AS_INLINE F32 decode_e4m3(U8 codes) { return decode_e4m3(__builtin_convertvector(codes, U32)); }
 
-AS_INLINE U8 encode_e4m3(F32 x) {
+// In the lowest byte.
+AS_INLINE U32 encode_e4m3_bits(F32 x) {
   const U32 bits = as_bits(x);
   const U32 sign = (bits >> 24) & 0x80u;
   const U32 magnitude = bits & 0x7fffffffu;
@@ -225,9 +240,9 @@ AS_INLINE U8 encode_e4m3(F32 x) {
   const U32 is_nan = (U32)(magnitude > 0x7f800000u);
   U32 code = (is_small & small) | (~is_small & normal);
   code = sign | (is_large & 0x7eu) | (~is_large & code);
-  code = (is_nan & 0x7fu) | (~is_nan & code);  // without sign
-  return __builtin_convertvector(code, U8);
+  return (is_nan & 0x7fu) | (~is_nan & code);  // without sign
 }
+AS_INLINE U8 encode_e4m3(F32 x) { return __builtin_convertvector(encode_e4m3_bits(x), U8); }
 
 // The upper byte of an fp16.
 AS_INLINE F32 decode_e5m2(U8 codes) { return widen_f16(__builtin_convertvector(codes, U16) << 8); }

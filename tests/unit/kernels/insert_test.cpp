@@ -175,5 +175,110 @@ TEST(InverseRope, UndoesTheRotation) {
   }
 }
 
+// What is stored past the caches has the bytes of small calls: a token alone, with one thread.
+TEST(StreamedHeads, AreThoseOfTokensAlone) {
+  constexpr std::int64_t kTokens = 257, kHeads = 65;  // 17 MB
+  Random random(14);
+  Array<bf16_t> x({kTokens, kHeads, 512}), y({kTokens, kHeads, 512}), z({kTokens, kHeads, 512});
+  Array<bf16_t> kv({kTokens, 512}), one({1, kHeads, 512});
+  for (bf16_t& v : x.values) v.bits = static_cast<std::uint16_t>(random() >> 32 & 0xbfff);
+  fill_normal(kv, random);
+  Array<std::int64_t> positions({kTokens}), slots({kTokens}, std::int64_t{-1});
+  for (std::int64_t t = 0; t < kTokens; ++t) positions[t] = 11 * t;
+  Rope rope(3000);
+  PagedCache cache(AS_RECORD_LATENT, 512, 64, 1);
+  auto q = make_params<as_q_rope_kv_insert_params>();
+  q.q_raw = x.tensor;
+  q.kv = kv.tensor;
+  q.positions = positions.tensor;
+  q.slots = slots.tensor;
+  q.rope = rope.view();
+  q.q = y.tensor;
+  q.cache = cache.view();
+  q.eps = 1e-6;
+  auto o = make_params<as_inverse_rope_params>();
+  o.o = x.tensor;
+  o.positions = positions.tensor;
+  o.rope = rope.view();
+  o.out = z.tensor;
+  cpu::ThreadPool pool(2);
+  EXPECT_OK(run(AS_OP_Q_ROPE_KV_INSERT, q, pool.handle()));
+  EXPECT_OK(run(AS_OP_INVERSE_ROPE, o, pool.handle()));
+  const auto token_of = [](Array<bf16_t>& all, std::int64_t t) {
+    return make_tensor(all.values.data() + t * kHeads * 512, {1, kHeads, 512});
+  };
+  for (std::int64_t t = 0; t < kTokens; t += 16) {
+    q.q_raw = o.o = token_of(x, t);
+    q.kv = make_tensor(&kv[t * 512], {1, 512});
+    q.positions = o.positions = make_tensor(&positions[t], {1});
+    q.slots = make_tensor(&slots[t], {1});
+    q.q = o.out = one.tensor;
+    for (Array<bf16_t>* const whole : {&y, &z}) {
+      EXPECT_OK(whole == &y ? run(AS_OP_Q_ROPE_KV_INSERT, q) : run(AS_OP_INVERSE_ROPE, o));
+      ASSERT_EQ(std::memcmp(token_of(*whole, t).data, one.values.data(), kHeads * 1024), 0) << t;
+    }
+  }
+}
+
+TEST(InverseRope, OddWidthsAndStrides) {
+  Random random(15);
+  Rope rope(3000);
+  for (const std::int64_t width : {64, 66, 95, 128, 200, 513}) {
+    constexpr std::int64_t kTokens = 3, kHeads = 5, kPad = 3;
+    const std::int64_t stride = width + kPad;
+    Array<bf16_t> o({kTokens, kHeads, stride}), out({kTokens, kHeads, stride}, bf16_t{0x5555});
+    Array<std::int64_t> positions({kTokens}, {0, 999, 2999});
+    fill_normal(o, random);
+    o[0].bits = 0x7f81;  // a NaN that signals is copied
+    auto p = make_params<as_inverse_rope_params>();
+    p.o = o.tensor;
+    p.out = out.tensor;
+    p.o.shape[2] = p.out.shape[2] = width;
+    p.positions = positions.tensor;
+    p.rope = rope.view();
+    EXPECT_OK(run(AS_OP_INVERSE_ROPE, p));
+    for (std::int64_t row = 0; row < kTokens * kHeads; ++row) {
+      std::vector<double> x;
+      for (std::int64_t i = 0; i < width; ++i) x.push_back(double{to_float(o[row * stride + i])});
+      rotate_exact(x, rope.view(), positions[row / kHeads], -1.0);
+      for (std::int64_t i = 0; i < stride; ++i) {
+        const bf16_t got = out[row * stride + i];
+        if (i >= width) {
+          ASSERT_EQ(got.bits, 0x5555);
+        } else if (i < width - 64) {
+          ASSERT_EQ(got.bits, o[row * stride + i].bits);
+        } else if (width > 64 || row > 0) {  // else the NaN is turned
+          ASSERT_LE(bf16_steps(got, x[static_cast<std::size_t>(i)]), 1) << width << ", " << i;
+        }
+      }
+    }
+  }
+}
+
+// Heads whose numbers are none, beside heads that are whole: each by itself.
+TEST(QRopeKvInsert, InfiniteAndNanHeadsLeaveOthersAlone) {
+  Insert clean, dirty;
+  const float inf = std::numeric_limits<float>::infinity();
+  const float special[] = {inf, std::numeric_limits<float>::quiet_NaN(), 3e38f, 1e-40f};
+  for (std::int64_t t = 0; t < 4; ++t) {
+    for (std::int64_t i = 0; i < 512; ++i) clean.q_raw[t * 3 * 512 + i] = to_bf16(0.0f);
+    for (std::int64_t i = 0; i < 512; ++i) dirty.q_raw[t * 3 * 512 + i] = to_bf16(0.0f);
+    dirty.q_raw[t * 3 * 512 + 40 * t + 7] = to_bf16(special[t]);
+  }
+  EXPECT_OK(run(AS_OP_Q_ROPE_KV_INSERT, clean.params()));
+  EXPECT_OK(run(AS_OP_Q_ROPE_KV_INSERT, dirty.params()));
+  for (std::int64_t t = 0; t < Insert::kTokens; ++t) {
+    for (std::int64_t i = (t < 4 ? 512 : 0); i < 3 * 512; ++i) {
+      ASSERT_EQ(dirty.q[t * 3 * 512 + i].bits, clean.q[t * 3 * 512 + i].bits) << t << ", " << i;
+    }
+  }
+  // 0 x inf = NaN; beside a NaN all are; a sum that overflows leaves 0.
+  EXPECT_EQ(to_float(dirty.q[0]), 0.0f);
+  EXPECT_TRUE(std::isnan(to_float(dirty.q[7])));
+  EXPECT_TRUE(std::isnan(to_float(dirty.q[3 * 512])));
+  EXPECT_EQ(to_float(dirty.q[2 * 3 * 512 + 87]), 0.0f);
+  EXPECT_EQ(dirty.q[3 * 3 * 512 + 127].bits, to_bf16(1e3f * cpu::round_bf16(1e-40f)).bits);
+}
+
 }  // namespace insert_test
 }  // namespace attnscope::kernel_tests
