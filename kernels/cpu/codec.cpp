@@ -62,17 +62,6 @@ float exp2i(int exponent) {
   return 0.0f;
 }
 
-float round_bf16(double value) {
-  float narrow = static_cast<float>(value);
-  if (static_cast<double>(narrow) != value && std::isfinite(narrow)) {
-    // Towards zero, with the last bit standing for what was cut off.
-    std::uint32_t bits = bits_of(narrow);
-    if (std::fabs(static_cast<double>(narrow)) > std::fabs(value)) --bits;
-    narrow = float_of(bits | 1u);
-  }
-  return round_bf16(narrow);
-}
-
 float e4m3_to_float(std::uint8_t code) {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x80u) << 24;
   const std::uint32_t magnitude = code & 0x7fu;

@@ -2,6 +2,7 @@
 // Scalar and plain; the bulk forms used by hot loops lie in kernels/cpu/simd/.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -26,8 +27,21 @@ inline std::uint16_t float_to_bf16(float value) {
 }
 
 inline float round_bf16(float value) { return bf16_to_float(float_to_bf16(value)); }
-// One rounding: not by way of the nearest float, which may lie on a tie that the value is beside.
-float round_bf16(double value);
+// One rounding: not by way of the nearest float, which may lie on a tie that the value is beside,
+// but of the one towards zero with its last bit standing for what was cut off. Nothing of it
+// branches on which side the nearest float lies, which is anybody's guess.
+inline float round_bf16(double value) {
+  const float nearest = static_cast<float>(value);
+  const auto again = static_cast<double>(nearest);
+  std::uint32_t bits;
+  std::memcpy(&bits, &nearest, sizeof(bits));
+  const std::uint32_t beyond = std::fabs(again) > std::fabs(value) ? 1u : 0u;
+  const bool cut_off = again != value && std::isfinite(nearest);
+  bits = cut_off ? (bits - beyond) | 1u : bits;
+  float odd;
+  std::memcpy(&odd, &bits, sizeof(odd));
+  return round_bf16(odd);
+}
 
 // IEEE binary16. Round to nearest even, beyond 65504 infinite; NaN stays a (quiet) NaN.
 float f16_to_float(std::uint16_t bits);

@@ -1,5 +1,6 @@
 // q_rope_kv_insert: per-head q norm and RoPE; KV RoPE, FP8 quantisation, insertion into the SWA
 // cache.
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/cpu/heads.h"
@@ -43,13 +44,26 @@ bool check_params(const Params& p, Check& check) {
 
 constexpr std::int64_t kGroup = 8;  // heads that stay in the L1 between their sums and their turn
 
+// The factor of a norm in bf16 steps. Sums and roots in double: one that fp32 puts on the wrong
+// side of a rounding boundary would move every element of the head.
+float rounded_factor(const Bits* raw, double eps, bool factor_only) {
+  const double sum = simd::kernels().sum_bf16_squares(raw, AS_HEAD_DIM, !factor_only);
+  double mean = sum / double{AS_HEAD_DIM};
+  if (!factor_only) mean = static_cast<double>(round_bf16(mean));
+  mean += eps;
+  if (!factor_only) mean = static_cast<double>(round_bf16(mean));
+  return round_bf16(1.0 / std::sqrt(mean));
+}
+
+// Norm and RoPE of heads from h on, at most kGroup.
 void normalise_queries(const Params& p, std::int64_t t, std::int64_t h, std::int64_t rows,
                        bool stream) {
   const simd::Kernels& simd = simd::kernels();
+  const Bits* raw = at<Bits>(p.q_raw, t, h);
   const std::int64_t stride = p.q_raw.stride[1];
-  float sums[kGroup], factors[kGroup];
+  float factors[kGroup];
   simd::Turn turn;
-  turn.x = at<Bits>(p.q_raw, t, h);
+  turn.x = raw;
   turn.x_stride = stride;
   turn.y = at<Bits>(p.q, t, h);
   turn.y_stride = p.q.stride[1];
@@ -57,36 +71,22 @@ void normalise_queries(const Params& p, std::int64_t t, std::int64_t h, std::int
   turn.width = AS_HEAD_DIM;
   turn.table = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
   turn.factors = factors;
-  turn.finite = true;
+  turn.rounded = p.q_norm != AS_Q_NORM_FP32;
   turn.stream = stream;
-  simd.sum_squares_rows(turn.x, stride, rows, AS_HEAD_DIM, sums);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    factors[i] = inverse_rms(sums[i], AS_HEAD_DIM, p.eps);
-    turn.finite = turn.finite && std::isfinite(sums[i]);
+  if (turn.rounded) {
+    const bool factor_only = p.q_norm == AS_Q_NORM_BF16_FACTOR;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      factors[i] = rounded_factor(raw + i * stride, p.eps, factor_only);
+    }
+  } else {
+    float sums[kGroup];
+    simd.sum_squares_rows(raw, stride, rows, AS_HEAD_DIM, sums);
+    for (std::int64_t i = 0; i < rows; ++i) factors[i] = inverse_rms(sums[i], AS_HEAD_DIM, p.eps);
   }
+  // A head with a NaN or an infinity in it has the factor NaN or 0.
+  turn.finite =
+      std::all_of(factors, factors + rows, [](float f) { return f > 0.0f && std::isfinite(f); });
   simd.turn_heads(turn);
-}
-
-// The norm in bf16 steps. Sums and roots in double: one that fp32 puts on the wrong side of a
-// rounding boundary would move every element of the head.
-void normalise_query_rounded(const Bits* raw, const float* rope, double eps, bool factor_only,
-                             Bits* q) {
-  const simd::Kernels& simd = simd::kernels();
-  float x[AS_HEAD_DIM];
-  simd.from_bf16(raw, AS_HEAD_DIM, x);
-  double sum = 0.0;
-  for (const float v : x) {
-    const float square = v * v;
-    sum += static_cast<double>(factor_only ? square : round_bf16(square));
-  }
-  double mean = sum / double{AS_HEAD_DIM};
-  if (!factor_only) mean = static_cast<double>(round_bf16(mean));
-  mean += eps;
-  if (!factor_only) mean = static_cast<double>(round_bf16(mean));
-  const float factor = round_bf16(1.0 / std::sqrt(mean));
-  for (float& v : x) v = round_bf16(v * factor);
-  rotate(x + AS_NOPE_DIM, rope);
-  simd.to_bf16(x, 1.0f, AS_HEAD_DIM, q);
 }
 
 // The row of token t before quantisation; `own` has room for one.
@@ -111,12 +111,7 @@ void q_rope_kv_insert(const Params& p, const as_call* call, Check& check) {
     const bool stream = is_streamed(p.q);
     for_heads(call, tokens, p.q_raw.shape[1], kGroup,
               [&](std::int64_t t, std::int64_t h, std::int64_t rows) {
-                if (p.q_norm == AS_Q_NORM_FP32) return normalise_queries(p, t, h, rows, stream);
-                const float* rope = rope_row(p.rope, *at<std::int64_t>(p.positions, t));
-                for (; rows > 0; --rows, ++h) {
-                  normalise_query_rounded(at<Bits>(p.q_raw, t, h), rope, p.eps,
-                                          p.q_norm == AS_Q_NORM_BF16_FACTOR, at<Bits>(p.q, t, h));
-                }
+                normalise_queries(p, t, h, rows, stream);
               });
   }
   parallel_for(call, tokens, 8, [&](std::int64_t begin, std::int64_t end) {

@@ -27,6 +27,7 @@ const Kernels& table() {
       .sum_squares_bf16 = sum_squares_bf16,
       .sum_squares = sum_squares,
       .sum_squares_rows = sum_squares_rows,
+      .sum_bf16_squares = sum_bf16_squares,
       .turn_heads = turn_heads,
       .end_stream = end_stream,
       .scale_bf16 = scale_bf16,

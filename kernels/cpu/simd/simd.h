@@ -73,6 +73,8 @@ struct Kernels {
   // The same of rows of bf16, each in an order of its own.
   void (*sum_squares_rows)(const std::uint16_t* x, std::int64_t stride, std::int64_t rows,
                            std::int64_t n, float* sums);
+  // Sum of their squares, which may be rounded to bf16, in float64: the same at every level.
+  double (*sum_bf16_squares)(const std::uint16_t* x, std::int64_t n, bool rounded);
   void (*turn_heads)(const Turn& t);
   // Other threads may read what this one streamed.
   void (*end_stream)();

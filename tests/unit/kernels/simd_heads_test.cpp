@@ -70,14 +70,14 @@ std::vector<Bits> turned(const Turn& t, std::int64_t row) {
 }
 
 TEST_P(SimdHeads, TurnLikeScalarArithmetic) {
-  enum Mode { kPlain, kFinite, kAny, kRounded };
+  enum Mode { kPlain, kFinite, kAny, kRounded, kFiniteRounded };
   const std::array<float, 64> table = table_row();
   for (const std::int64_t width : {64, 65, 80, 95, 127, 128, 192, 511, 512, 576}) {
     for (const std::int64_t pad : {0, 1, 32}) {
-      for (const Mode mode : {kPlain, kFinite, kAny, kRounded}) {
+      for (const Mode mode : {kPlain, kFinite, kAny, kRounded, kFiniteRounded}) {
         const std::int64_t rows = 1 + width % 5, stride = width + pad;
-        const std::vector<Bits> x =
-            numbers(static_cast<std::size_t>(rows * stride), mode != kFinite);
+        const std::vector<Bits> x = numbers(static_cast<std::size_t>(rows * stride),
+                                            mode != kFinite && mode != kFiniteRounded);
         // On a multiple of every vector, or a number behind it.
         std::vector<Bits> room(x.size() + 128, 0x5555);
         const auto off = (64 - reinterpret_cast<std::uintptr_t>(room.data()) % 64) / 2 + pad % 2;
@@ -91,8 +91,8 @@ TEST_P(SimdHeads, TurnLikeScalarArithmetic) {
         t.table = table.data();
         t.sign = mode == kPlain ? -1.0f : 1.0f;
         t.factors = mode == kPlain ? nullptr : factors.data();
-        t.finite = mode == kFinite;
-        t.rounded = mode == kRounded;
+        t.finite = mode == kFinite || mode == kFiniteRounded;
+        t.rounded = mode == kRounded || mode == kFiniteRounded;
         for (const bool stream : {false, true}) {
           std::fill(room.begin(), room.end(), Bits{0x5555});
           t.y = room.data() + off;
@@ -163,6 +163,31 @@ TEST_P(SimdHeads, SumsOfSquaresKeepWhatIsNoNumber) {
       simd().sum_squares_rows(x.data(), 99, 1, 99, &sum);
       const float rounded = cpu::round_bf16(value), expected = rounded * rounded;
       EXPECT_TRUE(sum == expected || (std::isnan(sum) && std::isnan(expected))) << value;
+    }
+  }
+}
+
+// In float64 and in one order: to the last bit what the lowest level makes of them.
+TEST_P(SimdHeads, SumsInFloat64AreThoseOfEveryLevel) {
+  const Kernels& lowest = *cpu::simd::runnable_levels().items[0];
+  for (const std::int64_t n : {1, 31, 32, 64, 77, 512, 1000}) {
+    for (const bool rounded : {false, true}) {
+      std::vector<Bits> x = numbers(static_cast<std::size_t>(n), false);
+      for (Bits& bits : x) bits = static_cast<Bits>(bits + (random_() % 40 << 7));
+      const double sum = simd().sum_bf16_squares(x.data(), n, rounded);
+      EXPECT_EQ(sum, lowest.sum_bf16_squares(x.data(), n, rounded)) << n;
+      double exact = 0;
+      for (const Bits bits : x) {
+        const float v = cpu::bf16_to_float(bits), square = v * v;
+        exact += double{rounded ? cpu::round_bf16(square) : square};
+      }
+      EXPECT_NEAR(sum, exact, 1e-14 * exact) << n;
+      for (const Bits special : {0x7f80, 0xff80, 0x7fc0, 0x7fff, 0xffff, 0x7f81}) {
+        std::vector<Bits> y = x;
+        y[static_cast<std::size_t>(n / 2)] = special;
+        const double kept = simd().sum_bf16_squares(y.data(), n, rounded);
+        EXPECT_TRUE(is_nan(special) ? std::isnan(kept) : std::isinf(kept)) << special;
+      }
     }
   }
 }
