@@ -118,6 +118,12 @@ void from_f16(const std::uint16_t* x, std::int64_t n, float* y) {
 }
 
 void to_bf16(const float* x, float factor, std::int64_t n, std::uint16_t* y) {
+  std::int64_t whole = 0;
+#pragma GCC unroll 4
+  for (; whole + kLanes <= n; whole += kLanes) {
+    store(y + whole, narrow_bf16(load<F32>(x + whole) * factor));
+  }
+  x += whole, y += whole, n -= whole;
   AS_FOR_VECTORS(i, part, n) { put(y + i, narrow_bf16(get<F32>(x + i, part) * factor), part); }
 }
 
