@@ -266,19 +266,21 @@ TEST(Links, ARowOfTheErrorPanelLeadsToTheWorstElement) {
     user.settle();
     ASSERT_EQ(app.bench().cursor(), start);
     const OpTrace& op = *app.bench().op();
-    const auto lse = static_cast<std::size_t>(op.result("lse") - op.results.data());
-    ASSERT_TRUE(op.results[lse].worst.has_value()) << "some element differs by rounding";
-    user.click(fmt::format("**/##row {}", lse), 0.05f, 0.5f);
-    EXPECT_EQ(app.selection().tap, "lse");
+    // Which of both outputs has an element that differs by rounding is up to the numbers.
+    const char* tap = op.result("lse")->worst ? "lse" : "o";
+    const auto row = static_cast<std::size_t>(op.result(tap) - op.results.data());
+    ASSERT_TRUE(op.results[row].worst.has_value()) << "some element differs by rounding";
+    user.click(fmt::format("**/##row {}", row), 0.05f, 0.5f);
+    EXPECT_EQ(app.selection().tap, tap);
     ASSERT_NE(app.bench().selected_tap(), nullptr);
-    EXPECT_EQ(app.bench().selected_tap()->name, "lse");
+    EXPECT_EQ(app.bench().selected_tap()->name, tap);
     user.ctx->ItemClick("Show the difference##error.show_difference");
     user.settle();
-    const auto& worst = op.results[lse].worst->index;  // token row, head
+    const auto& worst = op.results[row].worst->index;  // token row, head
     EXPECT_EQ(app.selection().element, worst);
     EXPECT_EQ(app.selection().head, static_cast<int>(worst[1]));
     EXPECT_EQ(app.selection().request, app.bench().step()->request_of(worst[0]));
-    EXPECT_TRUE(shows(user.screen(), "lse [T"));
+    EXPECT_TRUE(shows(user.screen(), fmt::format("{} [T", tap)));
   });
 }
 
