@@ -12,7 +12,7 @@
 #include <stdexcept>
 
 #include "reference/torch/device.h"
-#include "reference/torch/guard.h"
+#include "reference/torch/errors.h"
 
 namespace attnscope::reference {
 namespace {

@@ -10,7 +10,7 @@
 #include <stdexcept>
 
 #include "reference/torch/device.h"
-#include "reference/torch/guard.h"
+#include "reference/torch/errors.h"
 #include "reference/torch/train_measure.h"
 #include "reference/torch/train_mla.h"
 #include "reference/torch/train_model.h"

@@ -72,10 +72,10 @@ set_allowed() {
     engine/*) allowed='engine/ kernels/' ;;
     reference/model.h | reference/model_dense.h | reference/model_mla.h | \
       reference/torch/model.* | reference/torch/model_dense.* | reference/torch/model_mla.*)
-      # Of what other references use, only where to compute.
+      # Of what other references use, only where to compute and what exceptions become.
       allowed='reference/model.h reference/model_dense.h reference/model_mla.h
         reference/torch/model.h reference/torch/model_dense.h reference/torch/model_mla.h
-        reference/torch/device.h kernels/params/ engine/tensorfile/'
+        reference/torch/device.h reference/torch/errors.h kernels/params/ engine/tensorfile/'
       ;;
     reference/*) allowed='reference/ kernels/params/ kernels/layout/ engine/model/' ;;
     app/panels/*) allowed="app/text/ app/wiring/ app/views/ app/reports/ app/workbench/ app/gui/
