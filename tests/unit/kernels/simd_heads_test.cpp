@@ -2,7 +2,6 @@
 // bit for bit: odd widths, strides and places, numbers that are none.
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/simd/simd.h"
@@ -33,10 +32,10 @@ class SimdHeads : public ::testing::TestWithParam<int> {
   }
   std::array<float, 64> table_row() {
     std::array<float, 64> row{};
-    for (int i = 0; i < 32; ++i) {
+    for (std::size_t i = 0; i < 32; ++i) {
       const float angle = 7.0f * normal(random_);
-      row[static_cast<std::size_t>(i)] = std::cos(angle);
-      row[static_cast<std::size_t>(32 + i)] = std::sin(angle);
+      row[i] = std::cos(angle);
+      row[32 + i] = std::sin(angle);
     }
     return row;
   }
@@ -122,9 +121,8 @@ TEST_P(SimdHeads, TurnLikeScalarArithmetic) {
         same_memory.x = same_memory.y = in_place.data();
         simd().turn_heads(same_memory);
         for (std::int64_t r = 0; r < rows; ++r) {
-          ASSERT_EQ(std::memcmp(in_place.data() + r * stride, t.y + r * stride,
-                                static_cast<std::size_t>(2 * width)),
-                    0);
+          const Bits* row = in_place.data() + r * stride;
+          ASSERT_TRUE(std::equal(row, row + width, t.y + r * stride));
         }
       }
     }
