@@ -3,10 +3,13 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace attnscope::cuda {
+
+constexpr int kMostBlocks = 16;  // of a cluster, where sizes that are not portable are allowed
 
 // A shared address of this block as that of block `rank` of its cluster.
 __device__ __forceinline__ std::uint32_t address_in(std::uint32_t shared, int rank) {
@@ -39,6 +42,17 @@ int clusters_at_once(void (*kernel)(Params...), int blocks, int threads, std::si
     return 0;
   }
   return count;
+}
+
+// The same by size, from 1 to kMostBlocks; the kernel has been allowed them.
+template <class... Params>
+std::array<int, kMostBlocks + 1> clusters_by_size(void (*kernel)(Params...), int threads,
+                                                  std::size_t shared) {
+  std::array<int, kMostBlocks + 1> clusters{};
+  for (int n = 1; n <= kMostBlocks; ++n) {
+    clusters[static_cast<std::size_t>(n)] = clusters_at_once(kernel, n, threads, shared);
+  }
+  return clusters;
 }
 
 }  // namespace attnscope::cuda

@@ -9,20 +9,23 @@ namespace attnscope::cuda::hopper {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+// Sixteen codes of one scale.
+__device__ __forceinline__ void widen_codes(const uint4& codes, float scale, float* values) {
+  const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t pair = widen_e4m3x2(words[i / 2] >> (16 * (i % 2)));
+    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    values[2 * i] = both.x * scale;
+    values[2 * i + 1] = both.y * scale;
+  }
+}
+
 // Sixteen values of a row, from 16 lane on.
 __device__ __forceinline__ void load_values(const RowAddress& row, int lane, float (&values)[16]) {
   if (lane < 28) {
     const uint4 codes = __ldg(reinterpret_cast<const uint4*>(row.payload) + lane);
-    const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-    const float scale = ue8m0_to_float(row.scales[lane / 4]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const std::uint32_t pair = widen_e4m3x2(words[i / 2] >> (16 * (i % 2)));
-      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-      values[2 * i] = both.x * scale;
-      values[2 * i + 1] = both.y * scale;
-    }
-    return;
+    return widen_codes(codes, ue8m0_to_float(row.scales[lane / 4]), values);
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -39,15 +42,7 @@ __device__ __forceinline__ void load_values(const RowAddress& row, int lane, flo
 // Of absorbed MLA; then the two dims behind the latent ones, from 2 lane on, which are no values.
 __device__ __forceinline__ void load_values(const RowAddress& row, int lane, float (&values)[18]) {
   const uint4 codes = __ldg(reinterpret_cast<const uint4*>(row.payload) + lane);
-  const std::uint32_t words[4] = {codes.x, codes.y, codes.z, codes.w};
-  const float scale = __ldg(reinterpret_cast<const float*>(row.scales) + lane / 8);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const std::uint32_t pair = widen_e4m3x2(words[i / 2] >> (16 * (i % 2)));
-    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-    values[2 * i] = both.x * scale;
-    values[2 * i + 1] = both.y * scale;
-  }
+  widen_codes(codes, __ldg(reinterpret_cast<const float*>(row.scales) + lane / 8), values);
   const std::uint32_t pair =
       __ldg(reinterpret_cast<const std::uint32_t*>(row.payload + AS_LATENT_656_ROPE) + lane);
   values[16] = __uint_as_float(pair << 16);

@@ -25,6 +25,7 @@ namespace {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
+// What the block has computed, once more.
 template <class Rows>
 __device__ __forceinline__ void again_in_float(const Block<Rows>& block, const Lists& lists,
                                                const Sources& sources) {
@@ -241,14 +242,10 @@ bool in_exact_form(const as_sparse_attention_params& p, const Gpu& gpu) {
 // How many clusters of so many blocks run at once.
 std::int64_t clusters_of(int blocks) {
   static const auto kClusters = [] {
-    std::array<int, kMostBlocks + 1> clusters{};
     const Kernel kernel = kernel_of(false, false, true);
-    if (allow(kernel, false, true) != cudaSuccess) return clusters;
-    for (int n = 2; n <= kMostBlocks; ++n) {
-      clusters[static_cast<std::size_t>(n)] =
-          clusters_at_once(kernel, n, kThreads, bytes_of(false));
-    }
-    return clusters;
+    return allow(kernel, false, true) == cudaSuccess
+               ? clusters_by_size(kernel, kThreads, bytes_of(false))
+               : std::array<int, kMostBlocks + 1>{};
   }();
   return kClusters[static_cast<std::size_t>(blocks)];
 }
@@ -337,9 +334,7 @@ int sparse_attention(const as_sparse_attention_params& p, const Launch& launch) 
   const Split split = split_of(p, launch.gpu);
   if (split.few) return few::attention(p, launch, split.blocks);
   const auto stream = static_cast<cudaStream_t>(launch.stream);
-  Sources sources{};
-  sources.pages[0] = pages_of(p.cache);
-  if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
+  const Sources sources = sources_of(p);
   Parts parts = portable::parts_of(p, split.cluster ? 1 : split.blocks, launch.workspace);
   parts.splits = split.blocks;
   // Blocks of one token run side by side: they read the same rows.

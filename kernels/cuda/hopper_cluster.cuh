@@ -12,8 +12,6 @@
 
 namespace attnscope::cuda::hopper {
 
-constexpr int kMostBlocks = 16;  // of a cluster
-
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // All threads of the cluster have come; what they stored before is seen.

@@ -125,13 +125,8 @@ cudaError_t allow() {
 // How many clusters of so many blocks run at once.
 std::int64_t clusters_of(int blocks) {
   static const auto kClusters = [] {
-    std::array<int, kMostBlocks + 1> clusters{};
-    if (allow() != cudaSuccess) return clusters;
-    for (int n = 1; n <= kMostBlocks; ++n) {
-      clusters[static_cast<std::size_t>(n)] =
-          clusters_at_once(few_attention_kernel, n, kThreads, kBytes);
-    }
-    return clusters;
+    return allow() == cudaSuccess ? clusters_by_size(few_attention_kernel, kThreads, kBytes)
+                                  : std::array<int, kMostBlocks + 1>{};
   }();
   return kClusters[static_cast<std::size_t>(blocks)];
 }
@@ -162,13 +157,10 @@ Choice choose(const as_sparse_attention_params& p, std::int64_t tokens, const Gp
 
 int attention(const as_sparse_attention_params& p, const Launch& launch, int blocks) {
   if (const cudaError_t code = allow(); code != cudaSuccess) return code;
-  Sources sources{};
-  sources.pages[0] = pages_of(p.cache);
-  if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
   const dim3 grid(static_cast<unsigned>(groups_of(p)), static_cast<unsigned>(p.q.shape[0]),
                   static_cast<unsigned>(blocks));
   return launch_early(true, launch.stream, grid, kThreads, kBytes, cluster_of(blocks),
-                      few_attention_kernel, p, sources,
+                      few_attention_kernel, p, sources_of(p),
                       static_cast<float>(p.scale * 1.4426950408889634));
 }
 

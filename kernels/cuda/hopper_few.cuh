@@ -2,13 +2,13 @@
 // dims.
 #pragma once
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/hopper_compute.cuh"
 #include "kernels/cuda/hopper_few_rows.cuh"
 
 namespace attnscope::cuda::hopper::few {
 
 constexpr int kHeads = 16;
-constexpr int kMostBlocks = 16;  // of a cluster
 constexpr int kThreads = 32 * kWarps;
 constexpr int kDims = kDim / kWarps;           // that a warp sums
 constexpr int kHeadsOfWarp = kHeads / kWarps;  // that it sends, and whose parts it weighs

@@ -24,16 +24,28 @@ __device__ __forceinline__ float inverse(float x) {
   return y;
 }
 
+// The i-th head of this warp.
+__device__ __forceinline__ int head_of(int i) {
+  return static_cast<int>(threadIdx.x / 32) + i * kWarps;
+}
+// Where its owner has the part of its h-th head that block `rank` sent, from the first on.
+__device__ __forceinline__ int place_of(const Task& task, int h, int rank) {
+  return (h * task.blocks + rank) * kPartBytes;
+}
+__device__ __forceinline__ const unsigned char* part_of(const Shared& shared, const Task& task,
+                                                        int h, int rank) {
+  return shared.came + place_of(task, h, rank);
+}
+
 // Sends what this block has of each head to who owns the head; then what the others sent is here.
 __device__ __forceinline__ void exchange_parts(Shared& shared, const Task& task,
                                                const unsigned char* parts) {
-  const int warp = static_cast<int>(threadIdx.x / 32);
   std::uint32_t to[kHeadsOfWarp], barriers[kHeadsOfWarp];
 #pragma unroll
   for (int i = 0; i < kHeadsOfWarp; ++i) {
-    const int h = min(warp + i * kWarps, task.heads - 1), owner = h / task.share;
-    const int place = h % task.share * task.blocks + task.rank;
-    to[i] = address_in(shared_address(shared.came) + place * kPartBytes, owner);
+    const int h = min(head_of(i), task.heads - 1), owner = h / task.share;
+    to[i] =
+        address_in(shared_address(shared.came) + place_of(task, h % task.share, task.rank), owner);
     barriers[i] = address_in(shared.parts_there.address(), owner);
   }
   publish_shared();
@@ -41,7 +53,7 @@ __device__ __forceinline__ void exchange_parts(Shared& shared, const Task& task,
   if (threadIdx.x % 32 == 0) {
 #pragma unroll
     for (int i = 0; i < kHeadsOfWarp; ++i) {
-      const int h = warp + i * kWarps;
+      const int h = head_of(i);
       if (h < task.heads && h / task.share != task.rank) {
         send_part(shared_address(parts) + h * kPartBytes, to[i], barriers[i]);
       }
@@ -49,20 +61,13 @@ __device__ __forceinline__ void exchange_parts(Shared& shared, const Task& task,
   }
   // Its own, by all threads.
   constexpr int kChunks = kPartBytes / 16;
+  const auto* own = reinterpret_cast<const uint4*>(parts + task.rank * task.share * kPartBytes);
   for (int id = static_cast<int>(threadIdx.x); id < task.mine * kChunks; id += kThreads) {
-    const int h = id / kChunks;
-    reinterpret_cast<uint4*>(shared.came +
-                             (h * task.blocks + task.rank) * kPartBytes)[id % kChunks] =
-        reinterpret_cast<const uint4*>(parts + task.rank * task.share * kPartBytes)[id];
+    unsigned char* part = shared.came + place_of(task, id / kChunks, task.rank);
+    reinterpret_cast<uint4*>(part)[id % kChunks] = own[id];
   }
   shared.parts_there.come();
   shared.parts_there.wait(0);
-}
-
-// The parts of a head that this block owns, of all blocks.
-__device__ __forceinline__ const unsigned char* part_of(const Shared& shared, const Task& task,
-                                                        int h, int rank) {
-  return shared.came + (h * task.blocks + rank) * kPartBytes;
 }
 
 // Of the heads whose parts this warp weighs.
@@ -70,9 +75,6 @@ struct Sums {
   float most[kHeadsOfWarp], all[kHeadsOfWarp];
   bool some[kHeadsOfWarp];  // whether any entry was valid
 };
-__device__ __forceinline__ int head_of(int i) {
-  return static_cast<int>(threadIdx.x / 32) + i * kWarps;
-}
 
 // Weights of the blocks' parts, a warp a head.
 __device__ __forceinline__ Sums weigh_parts(Shared& shared, const Task& task) {

@@ -113,14 +113,11 @@ struct Row {
   __device__ __forceinline__ void decode(int i, std::uint32_t (&out)[8]) const {
     if (i < kCodes) {
       const std::uint32_t code = (i < 4 ? scales.x >> (8 * i) : scales.y >> (8 * i - 32)) & 0xffu;
-      // 2^(code - 127 + kRowBits) as two fp16.
-      const std::uint32_t factor = (code - (112 - kRowBits)) * 0x04000400u;
-      const std::uint32_t words[4] = {chunk[i].x, chunk[i].y, chunk[i].z, chunk[i].w};
+      const uint4 low = decode_codes(chunk[i].x, chunk[i].y, factor_of(code));
+      const uint4 high = decode_codes(chunk[i].z, chunk[i].w, factor_of(code));
+      const std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        out[2 * k] = multiply_f16x2(widen_e4m3x2(words[k]), factor);
-        out[2 * k + 1] = multiply_f16x2(widen_e4m3x2(words[k] >> 16), factor);
-      }
+      for (int k = 0; k < 8; ++k) out[k] = words[k];
       return;
     }
     const uint4 &low = chunk[kCodes], &high = chunk[kCodes + 1];
@@ -136,10 +133,6 @@ struct Row {
 
   // fp16 holds the codes: seven bytes of scales, each from kSmallestCode to 126, or codes of zeros.
   __device__ __forceinline__ bool fits() const {
-    const auto inside = [](std::uint32_t bytes) {
-      constexpr std::uint32_t ones = 0x01010101u;
-      return (bytes + ones * (128 - kSmallestCode)) & ~(bytes | (bytes + ones));
-    };
     if ((inside(scales.x) & (inside(scales.y) | 0x80000000u) & 0x80808080u) == 0x80808080u) {
       return true;
     }

@@ -41,6 +41,22 @@ __device__ __forceinline__ std::uint32_t add_product_f16x2(std::uint32_t a, std:
   asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(sum) : "r"(a), "r"(b), "r"(c));
   return sum;
 }
+// 2^(code - 127 + kRowBits) twice, of a UE8M0 code that fp16 holds then.
+__device__ __forceinline__ std::uint32_t factor_of(std::uint32_t code) {
+  return (code - (112 - kRowBits)) * 0x04000400u;
+}
+// Four bytes of scales: the top bit of each that is from kSmallestCode to 126, if all others are.
+__device__ __forceinline__ std::uint32_t inside(std::uint32_t scales) {
+  constexpr std::uint32_t ones = 0x01010101u;
+  return (scales + ones * (128 - kSmallestCode)) & ~(scales | (scales + ones));
+}
+// Eight codes, each times the same fp16.
+__device__ __forceinline__ uint4 decode_codes(std::uint32_t a, std::uint32_t b,
+                                              std::uint32_t factor) {
+  return make_uint4(
+      multiply_f16x2(widen_e4m3x2(a), factor), multiply_f16x2(widen_e4m3x2(a >> 16), factor),
+      multiply_f16x2(widen_e4m3x2(b), factor), multiply_f16x2(widen_e4m3x2(b >> 16), factor));
+}
 // Twice the same fp16.
 __device__ __forceinline__ std::uint32_t both_f16(float value) {
   std::uint32_t pair;
@@ -254,10 +270,7 @@ class Gather {
   }
   // The half's four or three bytes, each from kSmallestCode to 126?
   __device__ __forceinline__ static bool fits(std::uint32_t scales) {
-    constexpr std::uint32_t ones = 0x01010101u;
-    const std::uint32_t inside =
-        (scales + ones * (128 - kSmallestCode)) & ~(scales | (scales + ones));
-    return (inside | ~(half == 0 ? 0x80808080u : 0x00808080u)) == ~0u;
+    return (inside(scales) | ~(half == 0 ? 0x80808080u : 0x00808080u)) == ~0u;
   }
 
   // The i-th chunk of codes, which lies in the i-th block of 64 values.
@@ -281,10 +294,8 @@ class Gather {
       if (exact) {
         decode_e4m3x16(from, code, &low, &high);
       } else {
-        // 2^(code - 127 + kRowBits) as two fp16.
-        const std::uint32_t factor = (code - (112 - kRowBits)) * 0x04000400u;
-        low = decode(from.x, from.y, factor);
-        high = decode(from.z, from.w, factor);
+        low = decode_codes(from.x, from.y, factor_of(code));
+        high = decode_codes(from.z, from.w, factor_of(code));
       }
     }
     *reinterpret_cast<uint4*>(low_at + i * kPanel) = low;
@@ -297,13 +308,6 @@ class Gather {
                           narrow_bf16x2<kRowBits>(from.z), narrow_bf16x2<kRowBits>(from.w));
     }
     *reinterpret_cast<uint4*>(to) = values;
-  }
-
-  __device__ __forceinline__ static uint4 decode(std::uint32_t a, std::uint32_t b,
-                                                 std::uint32_t factor) {
-    return make_uint4(
-        multiply_f16x2(widen_e4m3x2(a), factor), multiply_f16x2(widen_e4m3x2(a >> 16), factor),
-        multiply_f16x2(widen_e4m3x2(b), factor), multiply_f16x2(widen_e4m3x2(b >> 16), factor));
   }
 
   __device__ __forceinline__ static std::uint32_t scaled(std::uint32_t codes, std::uint32_t factor,

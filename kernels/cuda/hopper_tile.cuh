@@ -107,6 +107,13 @@ inline Pages pages_of(const as_cache& cache) {
   return pages;
 }
 
+inline Sources sources_of(const as_sparse_attention_params& p) {
+  Sources sources{};
+  sources.pages[0] = pages_of(p.cache);
+  if (p.extra_cache.record != AS_RECORD_NONE) sources.pages[1] = pages_of(p.extra_cache);
+  return sources;
+}
+
 template <class Rows>
 __device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t slot) {
   AS_DEVICE_CHECK(slot < pages.total);
