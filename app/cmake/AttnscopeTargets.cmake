@@ -16,6 +16,11 @@ set(attnscope_flags -Wall -Wextra -Wshadow -ffp-contract=off)
 # g++ 12 warns wrongly about joined strings (GCC bug 105651); the address sanitizer watches instead.
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   list(APPEND attnscope_flags -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)
+  # With -O3 also about what an empty std::optional would free.
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" attnscope_build_type)
+  if("${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${attnscope_build_type}}" MATCHES "-O3")
+    list(APPEND attnscope_flags -Wno-maybe-uninitialized)
+  endif()
 endif()
 set(attnscope_cxx_flags -Wnon-virtual-dtor -Woverloaded-virtual)
 # g++ 13 and later take what a function returns for a part of its argument, whatever it is. In
