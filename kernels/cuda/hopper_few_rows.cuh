@@ -87,7 +87,8 @@ struct Place {
   bool valid;
 
   __device__ __forceinline__ Place(const Pages& pages, int slot) : valid(slot >= 0) {
-    const RowAddress row = row_at<RecordRows>(pages, static_cast<std::uint32_t>(max(slot, 0)));
+    AS_DEVICE_CHECK(!valid || slot < pages.total);
+    const RowAddress row = place_at<RecordRows>(pages, static_cast<std::uint32_t>(max(slot, 0)));
     payload = valid ? row.payload : reinterpret_cast<const unsigned char*>(&kEmptyRow);
     scales = valid ? static_cast<std::int32_t>(row.scales - row.payload)
                    : static_cast<std::int32_t>(sizeof(kEmptyRow.payload));

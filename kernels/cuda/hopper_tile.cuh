@@ -114,9 +114,9 @@ inline Sources sources_of(const as_sparse_attention_params& p) {
   return sources;
 }
 
+// Where the row of a slot would lie, whether there is one or not.
 template <class Rows>
-__device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t slot) {
-  AS_DEVICE_CHECK(slot < pages.total);
+__device__ __forceinline__ RowAddress place_at(const Pages& pages, std::uint32_t slot) {
   std::uint32_t page = slot, row = 0;
   if (pages.rows > 1) {
     page = __umulhi(slot, pages.magic) >> pages.shift;
@@ -128,6 +128,11 @@ __device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t s
     return {start, start + AS_LATENT_656_SCALES};
   }
   return {start + row * 576u, start + pages.scales + row * 8u};
+}
+template <class Rows>
+__device__ __forceinline__ RowAddress row_at(const Pages& pages, std::uint32_t slot) {
+  AS_DEVICE_CHECK(slot < pages.total);
+  return place_at<Rows>(pages, slot);
 }
 
 // By the block's first warp; the others meet it at kQueries or kReady before they use a barrier.
