@@ -62,9 +62,12 @@ class BytesPanel : public Panel {
   void follow(const Ui& ui, const OpTrace* op);
   void find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* op);
   void find_in_block(const Ui& ui);
-  void say_why(std::string why, std::string command = {}) {
+  // needs: of a capture; what it does not hold is said in its place.
+  void say_why(std::string why, std::string command = {},
+               CaptureLevel needs = CaptureLevel::kFull) {
     why_ = std::move(why);
     help_ = std::move(command);
+    needs_ = needs;
   }
   std::string page_name(const SessionInfo& info, int page) const;
   void choose_token(Ui& ui, const StepTrace& step);
@@ -96,8 +99,9 @@ class BytesPanel : public Panel {
   int source_ = 0, form_ = 0;
   int page_ = 0;  // of the block's group
   std::shared_ptr<const Snapshot> held_;
-  std::string why_;                    // nothing can be shown
-  std::string help_;                   // command that would change that
+  std::string why_;   // nothing can be shown
+  std::string help_;  // command that would change that
+  CaptureLevel needs_ = CaptureLevel::kFull;
   const RowsCopy* rows_ = nullptr;     // source 0, of held_
   const OpTrace* rows_op_ = nullptr;   // that wrote them
   const CacheGroup* group_ = nullptr;  // source 1, of held_
@@ -186,7 +190,7 @@ void BytesPanel::find_in_op(const Ui& ui, const StepTrace* step, const OpTrace* 
     return say_why(fmt::format("{} moves whole blocks, whatever their rows are: pick one in the "
                                "pool map, or see its tap staged.",
                                name),
-                   "panel.pool");
+                   "panel.pool", CaptureLevel::kSummary);
   }
   if (op->rows.empty()) {
     // An op that writes none mostly reads the row that was written for the token in its layer.
@@ -592,7 +596,7 @@ void BytesPanel::draw(Ui& ui) {
   }
   if (why_.empty()) source == 0 ? choose_token(ui, *step) : choose_page(ui);
   if (!why_.empty()) {
-    empty_state(ui, why_, help_);
+    empty_state(ui, why_, help_, needs_);
     return;
   }
   int form = form_;

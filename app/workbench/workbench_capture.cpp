@@ -99,10 +99,10 @@ std::string Workbench::why_missing(CaptureLevel needs) const {
                        record_again(index, capture_->path(), fmt::format("--level {}", least)));
   }
   const OpTrace* trace = op();
-  const bool values =
-      trace != nullptr && std::ranges::any_of(trace->taps, [](const TapCopy& tap) {
-        return tap.output || tap.value.dtype == AS_BF16 || tap.value.dtype == AS_F32;
-      });
+  const bool values = trace != nullptr && std::ranges::any_of(trace->taps, [](const TapCopy& tap) {
+                        const std::int32_t type = tap.value.dtype;
+                        return tap.output || type == AS_BF16 || type == AS_F32 || type == AS_U8;
+                      });
   return values ? "" : capture_->why_missing(cursor_, "");
 }
 

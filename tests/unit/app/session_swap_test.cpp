@@ -11,6 +11,7 @@
 
 #include "app/views/pipeline_view.h"
 #include "app/wiring/wiring.h"
+#include "app/workbench/workbench.h"
 #include "engine/capture/capture.h"
 #include "engine/capture/capture_writer.h"
 #include "engine/opcase/case_run.h"
@@ -442,6 +443,19 @@ TEST(SessionSwap, ACaptureHoldsWhatMoved) {
   }
   EXPECT_EQ(out, session->serving().totals().blocks_out);
   EXPECT_EQ(in, out);
+  // What is there is not said to be missing: blocks are no rows of an op.
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(file));
+  std::int64_t step = -1;
+  for (const auto& trace : recorder.traces()) {
+    for (const auto& op : trace->ops) {
+      if (op->place.op == AS_OP_SWAP_IN) step = trace->step;
+    }
+  }
+  bench.go_to({step, -1, AS_OP_SWAP_IN});
+  ASSERT_NE(bench.op(), nullptr);
+  EXPECT_EQ(bench.op()->place.op, AS_OP_SWAP_IN);
+  EXPECT_EQ(bench.why_missing(), "");
   std::filesystem::remove_all(file);
 }
 
