@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "engine/model/numbers.h"
@@ -173,6 +173,7 @@ class DifferenceCounts {
  public:
   // zeros: how many of those in the first bin are zero.
   void add(const DifferenceBins& bins, std::int64_t zeros) {
+    counts_.resize(DifferenceBins::kBins);
     for (int bin = 0; bin < DifferenceBins::kBins; ++bin) {
       counts_[static_cast<std::size_t>(bin)] += bins.of(bin);
     }
@@ -183,7 +184,8 @@ class DifferenceCounts {
     others_ += others;
   }
   void add(const DifferenceCounts& other) {
-    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    counts_.resize(std::max(counts_.size(), other.counts_.size()));
+    for (std::size_t i = 0; i < other.counts_.size(); ++i) counts_[i] += other.counts_[i];
     zeros_ += other.zeros_;
     others_ += other.others_;
   }
@@ -192,17 +194,17 @@ class DifferenceCounts {
     const double wanted = share * static_cast<double>(zeros_ + others_);
     auto seen = static_cast<double>(zeros_);
     if (others_ == 0 || wanted <= seen) return 0;
-    for (int bin = 0; bin < DifferenceBins::kBins; ++bin) {
-      seen += static_cast<double>(counts_[static_cast<std::size_t>(bin)]);
+    for (std::size_t bin = 0; bin < counts_.size(); ++bin) {
+      seen += static_cast<double>(counts_[bin]);
       if (seen < wanted) continue;
-      const auto edge = static_cast<std::uint64_t>(bin) + 1 + DifferenceBins::kFirst;
+      const std::uint64_t edge = bin + 1 + DifferenceBins::kFirst;
       return std::bit_cast<double>(edge << 49);
     }
     return kInfinity;
   }
 
  private:
-  std::array<std::int64_t, DifferenceBins::kBins> counts_{};
+  std::vector<std::int64_t> counts_;  // by bin; empty while there are none
   std::int64_t zeros_ = 0, others_ = 0;
 };
 
@@ -292,7 +294,9 @@ class RowComparison {
   }
 
   // Of all rows.
-  void add_differences(DifferenceCounts& to) const { to.add(bins_, binned_zeros_); }
+  void add_differences(DifferenceCounts& to) const {
+    if (bins_) to.add(*bins_, binned_zeros_);
+  }
 
  private:
   RowSums sums(const double* a, const double* b, std::int64_t count) {
@@ -312,7 +316,8 @@ class RowComparison {
     row.zeros = all.equal - anomalies;
     row.nonzeros = count - all.equal;
     if (row.nonzeros > 0) {
-      bins_.count(differences_.data(), count);
+      if (!bins_) bins_.emplace();
+      bins_->count(differences_.data(), count);
       binned_zeros_ += all.equal;
       if (row.worst < 0) {  // a place to name even where all round to the same
         row.worst = 0;
@@ -402,7 +407,7 @@ class RowComparison {
   std::vector<std::int64_t> left_;
   std::vector<double> differences_, rounded_;  // of the newest row
   double max_rel_ = 0;                         // of all rows
-  DifferenceBins bins_;                        // of rows that differ
+  std::optional<DifferenceBins> bins_;         // of rows that differ, where there are any
   std::int64_t binned_zeros_ = 0;
 };
 
