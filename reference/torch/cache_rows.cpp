@@ -24,7 +24,7 @@ Tensor in_blocks_of(const Tensor& x, std::int64_t block) {
 
 // Numbers of another size in the bytes of the last dimension, and back.
 Tensor numbers_in(const Tensor& bytes, at::ScalarType type) {
-  return bytes.contiguous().view(type).to(at::kDouble);
+  return doubles(bytes.contiguous().view(type));
 }
 Tensor bytes_of(const Tensor& numbers) { return numbers.contiguous().view(at::kByte); }
 

@@ -33,7 +33,7 @@ void check_codes(const as_linear_params& p) {
 Tensor weight_rows(const as_linear_params& p, std::int64_t first, std::int64_t n,
                    const Precision& precision) {
   const Tensor rows = weight_in_place(p.weight, precision.weights).narrow(0, first, n);
-  if (p.weight.dtype != AS_U8) return rows.to(at::kDouble);
+  if (p.weight.dtype != AS_U8) return doubles(rows);
   const Tensor scales = weight_in_place(p.weight_scale, precision.weights)
                             .narrow(0, first / kBlock, n / kBlock)
                             .to(at::kDouble);

@@ -1,7 +1,5 @@
 #include "reference/torch/numbers.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -91,44 +89,63 @@ ATTNSCOPE_INLINE void to_nearest(const double* x, std::int16_t* out, std::int64_
   }
 }
 
+// bf16 numbers, by their bits.
+ATTNSCOPE_INLINE void to_nearest(const std::int16_t* x, double* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto bits = static_cast<std::uint32_t>(static_cast<std::uint16_t>(x[i])) << 16;
+    out[i] = std::bit_cast<float>(bits);
+  }
+}
+
 // The loops for registers of each width: the same bits from all.
-template <class Out>
-void to_nearest_128(const double* x, Out* out, std::int64_t n) {
+template <class In, class Out>
+void to_nearest_128(const In* x, Out* out, std::int64_t n) {
   to_nearest(x, out, n);
 }
 #ifdef __x86_64__
-template <class Out>
-[[gnu::target("avx2")]] void to_nearest_256(const double* x, Out* out, std::int64_t n) {
+template <class In, class Out>
+[[gnu::target("avx2")]] void to_nearest_256(const In* x, Out* out, std::int64_t n) {
   to_nearest(x, out, n);
 }
-template <class Out>
-[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]] void to_nearest_512(const double* x, Out* out,
+template <class In, class Out>
+[[gnu::target("avx512f,avx512dq,avx512bw,avx512vl")]] void to_nearest_512(const In* x, Out* out,
                                                                           std::int64_t n) {
   to_nearest(x, out, n);
 }
 #endif
 
-template <class Out>
+template <class In, class Out>
 auto widest_to_nearest() {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl")) {
-    return to_nearest_512<Out>;
+    return to_nearest_512<In, Out>;
   }
-  if (__builtin_cpu_supports("avx2")) return to_nearest_256<Out>;
+  if (__builtin_cpu_supports("avx2")) return to_nearest_256<In, Out>;
 #endif
-  return to_nearest_128<Out>;
+  return to_nearest_128<In, Out>;
 }
 
-// out[i] = the nearest bf16 of x[i], float64 on the host.
-template <class Out>
-void each_to_bf16(const Tensor& x, Out* out) {
-  static const auto kLoop = widest_to_nearest<Out>();
-  const Tensor dense = x.contiguous();
-  const auto* from = dense.data_ptr<double>();
-  at::parallel_for(0, dense.numel(), 1 << 15, [=](std::int64_t first, std::int64_t last) {
-    kLoop(from + first, out + first, last - first);
-  });
+// out[i] = x[i] or the nearest number to it, of n side by side on the host.
+template <class In, class Out>
+void each(const In* x, Out* out, std::int64_t n) {
+  static const auto kLoop = widest_to_nearest<In, Out>();
+  kLoop(x, out, n);
+}
+
+// The same of tensors of one shape on the host, whose first numbers these are. False where neither
+// all numbers nor those of each of many rows lie side by side.
+template <class In, class Out>
+bool rows_to_nearest(const Tensor& x, const In* from, const Tensor& out, Out* to) {
+  if (x.is_contiguous() && out.is_contiguous()) {
+    each(from, to, x.numel());
+    return true;
+  }
+  if (x.dim() != 2 || x.stride(1) != 1 || out.stride(1) != 1) return false;
+  for (std::int64_t t = 0; t < x.size(0); ++t) {
+    each(from + t * x.stride(0), to + t * out.stride(0), x.size(1));
+  }
+  return true;
 }
 
 double small_float(int code, int fraction_bits, int bias) {
@@ -170,8 +187,8 @@ Tensor nearest(const Tensor& x, int bits, int lowest) {
 Tensor round_to_bf16(const Tensor& x) {
   if (!x.is_cpu()) return nearest(x, 7, -126).mul_(0x1p896).mul_(0x1p-896);  // from 2^128 infinite
   // The same in one pass in the place of nine.
-  const Tensor result = at::empty_like(x, at::MemoryFormat::Contiguous);
-  each_to_bf16(x, result.data_ptr<double>());
+  const Tensor dense = x.contiguous(), result = at::empty_like(dense);
+  each(dense.data_ptr<double>(), result.data_ptr<double>(), dense.numel());
   return result;
 }
 
@@ -181,9 +198,23 @@ Tensor in_bf16(const Tensor& x) {
     const Tensor bits = round_to_bf16(x).to(at::kFloat).view(at::kInt);
     return bits.bitwise_right_shift(16).to(at::kShort).view(at::kBFloat16);
   }
-  const Tensor result = at::empty(x.sizes(), at::kShort);
-  each_to_bf16(x, result.data_ptr<std::int16_t>());
-  return result.view(at::kBFloat16);
+  const Tensor result = at::empty(x.sizes(), at::kBFloat16);
+  to_bf16(x, result);
+  return result;
+}
+
+void to_bf16(const Tensor& x, const Tensor& out) {
+  const Tensor dense = x.contiguous();
+  auto* to = reinterpret_cast<std::int16_t*>(out.data_ptr<at::BFloat16>());
+  if (!rows_to_nearest(dense, dense.data_ptr<double>(), out, to)) out.copy_(in_bf16(dense));
+}
+
+Tensor doubles(const Tensor& x) {
+  if (!x.is_cpu() || x.scalar_type() != at::kBFloat16) return x.to(at::kDouble);
+  const Tensor result = at::empty(x.sizes(), at::kDouble);
+  const auto* from = reinterpret_cast<const std::int16_t*>(x.data_ptr<at::BFloat16>());
+  const bool there = rows_to_nearest(x, from, result, result.data_ptr<double>());
+  return there ? result : x.to(at::kDouble);
 }
 
 Tensor round_to_fp32(const Tensor& x) { return x.to(at::kFloat).to(at::kDouble); }

@@ -19,6 +19,10 @@ Tensor nearest(const Tensor& x, int bits, int lowest);
 
 Tensor round_to_bf16(const Tensor& x);  // overflow gives infinity
 Tensor in_bf16(const Tensor& x);        // the same numbers as bf16
+// The same into a bf16 tensor of this shape on the host.
+void to_bf16(const Tensor& x, const Tensor& out);
+// x in float64.
+Tensor doubles(const Tensor& x);
 Tensor round_to_fp32(const Tensor& x);
 Tensor round_to_f16(const Tensor& x);  // beyond 65504 infinite
 

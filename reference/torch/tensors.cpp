@@ -46,8 +46,8 @@ Tensor in_place(const as_tensor& t) {
 Tensor floats(const as_tensor& tensor, const char* name, Shape shape) {
   check(tensor, name, Kind::kFloat, shape);
   const Tensor values = in_place(tensor);
-  if (values.numel() <= kSentAsDoubles) return values.to(at::kDouble).to(torch_device());
-  return values.to(torch_device()).to(at::kDouble);
+  if (values.numel() <= kSentAsDoubles) return doubles(values).to(torch_device());
+  return doubles(values.to(torch_device()));
 }
 
 Tensor integers(const as_tensor& tensor, const char* name, Shape shape) {
@@ -67,8 +67,16 @@ Tensor stored_as(const Tensor& values, at::ScalarType type) {
 
 void put(const as_tensor& tensor, const Tensor& values) {
   Tensor out = in_place(tensor);
-  out.copy_(out.scalar_type() == at::kBFloat16 ? stored_as(few_on_host(values), at::kBFloat16)
-                                               : values);
+  if (out.scalar_type() != at::kBFloat16) {
+    out.copy_(values);
+    return;
+  }
+  const Tensor v = few_on_host(values);
+  if (v.is_cpu() && v.sizes() == out.sizes()) {
+    to_bf16(v, out);
+  } else {
+    out.copy_(in_bf16(v));
+  }
 }
 
 void put_bf16(const as_tensor& tensor, const Tensor& values, const Numbers& numbers) {
