@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     shared.parts_there.come_and_expect((task.blocks - 1) * task.mine * kPartBytes);
   }
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
   Entries entries(p, task.token);
   Queries queries(p, task);
   const std::int32_t* slots_at[3];
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int units = entries.units(), tiles = (units + kWarps - 1) / kWarps;
   if (thread < kHeads) shared.sinks[thread] = sink;
   const bool misfit = __syncthreads_or(queries.store(shared) ? 1 : 0) != 0;
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");  // all blocks are there
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");  // all blocks are there
 
   // Of the tile that is loaded next; the slot after it is on its way.
   const auto find = [&](int tile, int its_slot) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   unsigned char* parts = shared.rows[tiles & 1];
   worker.leave(parts, misfit);
   exchange_parts(shared, task, parts);
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
   const Sums sums = weigh_parts(shared, task);
   if (shared.useless != 0) {
     const Lists lists = portable::lists_of(p, task.token);
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     add_parts(shared, task, at<std::uint16_t>(p.o, task.token, task.first_mine), p.o.stride[1]);
     write_lse(p, task, sums);
   }
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");  // nobody reads this block's parts
+  asm volatile("barrier.cluster.wait;" ::: "memory");  // nobody reads this block's parts
 #endif
 }
 
