@@ -99,9 +99,9 @@ std::string Workbench::why_missing(CaptureLevel needs) const {
                        record_again(index, capture_->path(), fmt::format("--level {}", least)));
   }
   const OpTrace* trace = op();
-  const bool values = trace != nullptr && std::ranges::any_of(trace->taps, [](const TapCopy& tap) {
-                        const std::int32_t type = tap.value.dtype;
-                        return tap.output || type == AS_BF16 || type == AS_F32 || type == AS_U8;
+  const CaptureOptions tables;  // of level tables: what more there is, level full has
+  const bool values = trace != nullptr && std::ranges::any_of(trace->taps, [&](const TapCopy& tap) {
+                        return tap.output || !tables.keeps(cursor_, tap.value.dtype);
                       });
   return values ? "" : capture_->why_missing(cursor_, "");
 }
