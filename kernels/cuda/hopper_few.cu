@@ -110,6 +110,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
+constexpr std::int64_t kMostTokens = 65535;  // of a grid's second dimension
+
 std::int64_t groups_of(const as_sparse_attention_params& p) {
   return (p.q.shape[1] + kHeads - 1) / kHeads;
 }
@@ -138,18 +140,26 @@ Choice choose(const as_sparse_attention_params& p, std::int64_t tokens, const Gp
   const bool extra = p.extra_cache.record != AS_RECORD_NONE;
   const std::int64_t all = units(p.indices) + (extra ? units(p.extra_indices) : 0);
   const std::int64_t clusters = tokens * groups_of(p);
+  // More tokens than multiprocessors have blocks at once: where one block has all of a token's
+  // heads, its rows are decoded once here as well.
+  const auto in_turns = [&](int blocks) {
+    return blocks == 1 && groups_of(p) == 1 && tokens <= kMostTokens;
+  };
   Choice best;
   if (gpu.shared_memory < kBytes) return best;
   for (int blocks = 1; blocks <= kMostBlocks && blocks <= std::max<std::int64_t>(all, 1);
        ++blocks) {
-    if (clusters * blocks > gpu.multiprocessors || clusters > clusters_of(blocks)) continue;
+    const bool at_once =
+        clusters * blocks <= gpu.multiprocessors && clusters <= clusters_of(blocks);
+    if (!at_once && !in_turns(blocks)) continue;
     const std::int64_t units_here = std::max<std::int64_t>((all + blocks - 1) / blocks, 1);
     const std::int64_t tiles = (units_here + kWarps - 1) / kWarps;
     const std::int64_t last = units_here - (tiles - 1) * kWarps;
     // As measured on an H200: a tile, less for one that is not full, what many blocks and large
     // clusters add; what the other kernel's costs leave out is subtracted.
-    const std::int64_t cost = (tiles - 1) * 20 + last * 13 / 10 + clusters * blocks / 16 +
-                              blocks / 4 + (blocks > 8 ? 4 : 0) - 20;
+    const std::int64_t busy = std::min<std::int64_t>(clusters * blocks, gpu.multiprocessors);
+    const std::int64_t cost =
+        (tiles - 1) * 20 + last * 13 / 10 + busy / 16 + blocks / 4 + (blocks > 8 ? 4 : 0) - 20;
     if (best.blocks == 0 || cost < best.cost) best = {blocks, cost};
   }
   return best;
