@@ -27,9 +27,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     few_attention_kernel(const __grid_constant__ as_sparse_attention_params p,
                          const __grid_constant__ Sources sources, float scale) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ unsigned char raw_shared[];
-  auto& shared = *reinterpret_cast<Shared*>(
-      raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
+  extern __shared__ __align__(alignof(Shared)) unsigned char shared_of_few[];
+  auto& shared = *reinterpret_cast<Shared*>(shared_of_few);
+  AS_DEVICE_CHECK(shared_address(&shared) % alignof(Shared) == 0);
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
   const Task task(p);
   if (thread == 0) {
@@ -54,10 +54,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                              ? at<float>(p.sinks, task.first_mine + thread)
                              : nullptr;
   follow_kernel_before();
-  const int slot = load_slot(slots_at[0]);
-  entries.load_lens();
-  const int next = load_slot(slots_at[1]);
-  int ahead = load_slot(slots_at[2]);
+  const int slot = __ldg(slots_at[0]);
+  entries.load_lens(p);
+  const int next = __ldg(slots_at[1]);
+  int ahead = __ldg(slots_at[2]);
   queries.load();
   const float sink = sink_at != nullptr ? __ldg(sink_at) : kMinusInf;
   Row row;
@@ -67,27 +67,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool misfit = __syncthreads_or(queries.store(shared) ? 1 : 0) != 0;
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");  // all blocks are there
 
-  // Of the tile that is loaded next; the slot after it is on its way.
+  // Of the tile that is asked for next; the slot after it is on its way.
   const auto find = [&](int tile, int its_slot) {
     return Place(shared.pages[entries.cache(tile)], entries.within(tile, its_slot));
   };
   Place place = find(1, next);
   Worker worker(shared, scale * (1.0f / (1 << kRowBits)));
   if (warp < units) worker.keep_queries();
-  const auto load = [&](int tile) {
-    row.load(place);
-    place = find(tile + 1, ahead);
-    ahead = load_slot(entries.address(tile + 2));
+  const auto look_up = [&](int tile) {
+    place = find(tile, ahead);
+    ahead = __ldg(entries.address(tile + 1));
   };
   if (tiles > 0) {
-    worker.score<false>(0, row);
-    if (tiles > 1) load(1);
-    worker.weigh();
+    worker.score<false>(0, row, place);
+    look_up(2);
+    worker.weigh(0);
 #pragma unroll 1
     for (int tile = 1; tile < tiles; ++tile) {
-      worker.score<true>(tile, row);
-      if (tile + 1 < tiles) load(tile + 1);
-      worker.weigh();
+      worker.score<true>(tile, row, place);
+      look_up(tile + 2);
+      worker.weigh(tile);
     }
     worker.add_last(tiles - 1, units - (tiles - 1) * kWarps);
   }
@@ -155,11 +154,12 @@ Choice choose(const as_sparse_attention_params& p, std::int64_t tokens, const Gp
     const std::int64_t units_here = std::max<std::int64_t>((all + blocks - 1) / blocks, 1);
     const std::int64_t tiles = (units_here + kWarps - 1) / kWarps;
     const std::int64_t last = units_here - (tiles - 1) * kWarps;
-    // As measured on an H200: a tile, less for one that is not full, what many blocks and large
-    // clusters add; what the other kernel's costs leave out is subtracted.
+    // As measured on an H200: a tile, longer where many blocks ask for rows, what a second one, the
+    // last one's units, many blocks and large clusters add; what the other kernel's costs leave out
+    // is subtracted.
     const std::int64_t busy = std::min<std::int64_t>(clusters * blocks, gpu.multiprocessors);
-    const std::int64_t cost =
-        (tiles - 1) * 20 + last * 13 / 10 + busy / 16 + blocks / 4 + (blocks > 8 ? 4 : 0) - 20;
+    const std::int64_t cost = (tiles - 1) * (13 + busy / 64) + (tiles > 1 ? 8 : 0) +
+                              last * 13 / 10 + busy / 16 + blocks / 4 + (blocks > 8 ? 4 : 0) - 25;
     if (best.blocks == 0 || cost < best.cost) best = {blocks, cost};
   }
   return best;

@@ -28,8 +28,8 @@ static_assert(kPartBytes % 16 == 0);
 
 struct alignas(1024) Shared {
   unsigned char queries[kHeads * kRowBytes];
-  unsigned char rows[2][kEntries * kRowBytes];  // one of them holds what is sent in the end
-  unsigned char weights[kHeads * kEntries * 2];
+  unsigned char rows[2][kEntries * kRowBytes];      // one of them holds what is sent in the end
+  unsigned char weights[2][kHeads * kEntries * 2];  // by tile
   unsigned char came[(kHeads + kMostBlocks) * kPartBytes];  // by head that this block owns, block
   float most[kHeads][kWarps];                               // largest scores, by who scored
   float factors[kHeads][kMostBlocks];                       // of the parts that came
@@ -38,8 +38,8 @@ struct alignas(1024) Shared {
   std::uint32_t useless;  // 1: some part is of no use
   Barrier parts_there;
 };
-constexpr std::size_t kBytes = sizeof(Shared) + 1024;  // the base may have to move up
-static_assert(kBytes <= 232448);                       // what a block may have
+constexpr std::size_t kBytes = sizeof(Shared);
+static_assert(kBytes <= 232448);  // what a block may have
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -146,17 +146,23 @@ class Worker {
     }
   }
 
-  // Decodes and scores the rows of a tile; `adds`: beside that the values of the one before.
+  // Decodes and scores the rows of a tile and asks for those of the next; `adds`: beside that the
+  // values of the one before.
   template <bool adds>
-  __device__ __forceinline__ void score(int tile, const Row& row) {
+  __device__ __forceinline__ void score(int tile, Row& row, const Place& next) {
+    misfit_ = misfit_ || !row.fits();
     const std::uint32_t to = store_at_ + (tile & 1) * kBufferBytes;
     const std::uint32_t from = values_at_ + (~tile & 1) * kBufferBytes;
+    const std::uint32_t weights = weights_at_ + (~tile & 1) * kWeightBytes;
     const int swizzle = static_cast<int>(threadIdx.x / 4 & 7);
     float part[2][4] = {};
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       std::uint32_t out[8];
       row.decode(i, out);
+      row.load_chunk(next, i);
+      if (i == kCodes - 1) row.load_scales(next);
+      if (i == kCodes) row.load_chunk(next, i + 1);
       if (i >= kCodes) {
 #pragma unroll
         for (const std::uint32_t pair : out) lost_ = infinite_f16x2(pair, lost_);
@@ -170,62 +176,43 @@ class Worker {
         mma_f16(part[0], a, out[4 * k], out[4 * k + 1]);
         mma_f16(part[1], b, out[4 * k + 2], out[4 * k + 3]);
       }
-      if (adds) add(from, i / 2, i % 2);
+      if (adds) add(from, weights, i / 2, i % 2);
     }
-    misfit_ = misfit_ || !row.fits();
-    valid_ = __ballot_sync(kAllLanes, row.valid);
+    const std::uint32_t valid = __ballot_sync(kAllLanes, row.valid);
+    row.valid = next.valid;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scores_[i] = is_valid(i % 2) ? (part[0][i] + part[1][i]) * scale_ : kMinusInf;
+      scores_[i] = is_valid(valid, i % 2) ? (part[0][i] + part[1][i]) * scale_ : kMinusInf;
     }
   }
 
-  // Weights of the tile into shared memory, sums so far relative to the new maximum.
-  __device__ __forceinline__ void weigh() {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float most = warp_max<4>(fmaxf(scores_[2 * half], scores_[2 * half + 1]));
-      if (lane_ % 4 == 0) shared_.most[head(half)][warp_] = most;
+  // Weights of the tile into shared memory, relative to the largest score there was when last some
+  // score of the block had grown by more than kSlack.
+  __device__ __forceinline__ void weigh(int tile) {
+    const std::uint32_t weights = shared_address(shared_.weights[tile & 1]);
+    float sum[2];
+    store_weights(weights, sum);
+    const bool grew = fmaxf(scores_[0], scores_[1]) > best_[0] + kSlack ||
+                      fmaxf(scores_[2], scores_[3]) > best_[1] + kSlack;
+    if (__syncthreads_or(grew ? 1 : 0) != 0) {
+      find_best();
+      store_weights(weights, sum);
+      __syncthreads();
     }
-    any_ |= __syncthreads_or(valid_ != 0 ? 1 : 0);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float top = best_[half];
-      const auto* of = reinterpret_cast<const float4*>(shared_.most[head(half)]);
-#pragma unroll
-      for (int w = 0; w < kWarps / 4; ++w) {
-        top = fmaxf(top, fmaxf(fmaxf(of[w].x, of[w].y), fmaxf(of[w].z, of[w].w)));
-      }
-      const float shift = shift_of(top);
-      const float old = power_of_two(best_[half] - shift);
-      best_[half] = top;
-      sum_[half] *= old;
-#pragma unroll
-      for (auto& v : values_) {
-        v[2 * half] *= old;
-        v[2 * half + 1] *= old;
-      }
-      float w[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        w[i] = is_valid(i) ? power_of_two(scores_[2 * half + i] - shift) : 0.0f;
-        sum_[half] += w[i];
-      }
-      const std::uint32_t offset = chunk_offset<kEntries / 8>(head(half), warp_) + 4 * (lane_ % 4);
-      *reinterpret_cast<std::uint32_t*>(shared_.weights + offset) = half_pair_of(w[0], w[1]);
-    }
-    __syncthreads();
+    sum_[0] += sum[0];
+    sum_[1] += sum[1];
   }
 
   // The values of the last tile, which has so many units.
   __device__ __forceinline__ void add_last(int tile, int units) {
     const std::uint32_t from = values_at_ + (tile & 1) * kBufferBytes;
+    const std::uint32_t weights = weights_at_ + (tile & 1) * kWeightBytes;
 #pragma unroll 1
     for (int k = 0; 2 * k < units; k += 2) {
-      add(from, k, 0);
-      add(from, k, 1);
-      add(from, k + 1, 0);
-      add(from, k + 1, 1);
+      add(from, weights, k, 0);
+      add(from, weights, k, 1);
+      add(from, weights, k + 1, 0);
+      add(from, weights, k + 1, 1);
     }
   }
 
@@ -251,7 +238,7 @@ class Worker {
       tail.scales[warp_] = __uint_as_float((exponent - 14u) << 23);
       if (warp_ == 0) {
         tail.best = best_[half];
-        tail.any = any_ != 0 ? 1.0f : 0.0f;
+        tail.any = best_[half] != kMinusInf ? 1.0f : 0.0f;
       }
     }
     const std::uint32_t to =
@@ -271,16 +258,57 @@ class Worker {
  private:
   static constexpr int kBlocks = kDim / 64;  // of 64 dims: seven of codes, one of bf16
   static constexpr std::uint32_t kBufferBytes = kEntries * kRowBytes;
+  static constexpr std::uint32_t kWeightBytes = kHeads * kEntries * 2;
 
   __device__ __forceinline__ int head(int half) const { return lane_ / 4 + 8 * half; }
   // Of the entries 2 lane % 4 and the next of this warp's eight.
-  __device__ __forceinline__ bool is_valid(int i) const {
-    return (valid_ >> (4 * (2 * (lane_ % 4) + i)) & 1u) != 0;
+  __device__ __forceinline__ bool is_valid(std::uint32_t valid, int i) const {
+    return (valid >> (4 * (2 * (lane_ % 4) + i)) & 1u) != 0;
+  }
+
+  // The largest score of all so far, by the whole block; what is summed becomes relative to it.
+  __device__ __forceinline__ void find_best() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float most = warp_max<4>(fmaxf(scores_[2 * half], scores_[2 * half + 1]));
+      if (lane_ % 4 == 0) shared_.most[head(half)][warp_] = most;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float top = best_[half];
+      const auto* of = reinterpret_cast<const float4*>(shared_.most[head(half)]);
+#pragma unroll
+      for (int w = 0; w < kWarps / 4; ++w) {
+        top = fmaxf(top, fmaxf(fmaxf(of[w].x, of[w].y), fmaxf(of[w].z, of[w].w)));
+      }
+      const float old = power_of_two(best_[half] - shift_of(top));
+      best_[half] = top;
+      sum_[half] *= old;
+#pragma unroll
+      for (auto& v : values_) {
+        v[2 * half] *= old;
+        v[2 * half + 1] *= old;
+      }
+    }
+  }
+  // This lane's weights of the tile, and their sums.
+  __device__ __forceinline__ void store_weights(std::uint32_t to, float (&sum)[2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float shift = shift_of(best_[half]);
+      const float low = power_of_two(scores_[2 * half] - shift);
+      const float high = power_of_two(scores_[2 * half + 1] - shift);
+      sum[half] = low + high;
+      const std::uint32_t offset = chunk_offset<kEntries / 8>(head(half), warp_) + 4 * (lane_ % 4);
+      asm volatile("st.shared.b32 [%0], %1;" ::"r"(to + offset), "r"(half_pair_of(low, high))
+                   : "memory");
+    }
   }
 
   // Sixteen entries, from 16 k on, by 32 dims of this warp's.
-  __device__ __forceinline__ void add(std::uint32_t from, int k, int half) {
-    if (half == 0) weights_ = load_matrix4(weights_at_ ^ (k * 32));
+  __device__ __forceinline__ void add(std::uint32_t from, std::uint32_t weights, int k, int half) {
+    if (half == 0) weights_ = load_matrix4(weights ^ (k * 32));
 #pragma unroll
     for (int j = 4 * half; j < 4 * half + 4; j += 2) {
       const Matrix4 b = load_matrix4_transposed((from ^ (j * 16)) + k * 16 * kRowBytes);
@@ -299,8 +327,7 @@ class Worker {
   float scores_[4];
   float best_[2] = {kMinusInf, kMinusInf};
   float sum_[2] = {0.0f, 0.0f};  // this lane's share
-  std::uint32_t valid_ = 0, lost_ = 0;
-  int any_ = 0;
+  std::uint32_t lost_ = 0;
   bool misfit_ = false;
 };
 

@@ -20,37 +20,35 @@ constexpr int kChunks = 9;  // of a row of 36, a lane has every fourth
 class Entries {
  public:
   __device__ __forceinline__ Entries(const as_sparse_attention_params& p, std::int64_t token) {
-    lists_[0] = at<std::int32_t>(p.indices, token);
-    lens_at_[0] = at<std::int32_t>(p.topk_length, token);
-    capacity_[0] = static_cast<int>(p.indices.shape[1]);
-    lists_[1] = lens_at_[1] = nullptr;
-    capacity_[1] = 0;
+    take(0, p.indices, p.topk_length, token);
     if (p.extra_cache.record != AS_RECORD_NONE) {
-      lists_[1] = at<std::int32_t>(p.extra_indices, token);
-      lens_at_[1] = at<std::int32_t>(p.extra_topk_length, token);
-      capacity_[1] = static_cast<int>(p.extra_indices.shape[1]);
+      take(1, p.extra_indices, p.extra_topk_length, token);
+    } else {
+      lists_[1] = lens_at_[0];
+      lens_at_[1] = nullptr;
+      last_[1] = 0;
     }
-    second_ = (capacity_[0] + kUnit - 1) / kUnit * kUnit;
+    second_ = (static_cast<int>(p.indices.shape[1]) + kUnit - 1) / kUnit * kUnit;
     first_ = static_cast<int>((blockIdx.z + gridDim.z * (threadIdx.x / 32)) * kUnit +
                               threadIdx.x % 32 / 4);
   }
 
-  __device__ __forceinline__ void load_lens() {
+  __device__ __forceinline__ void load_lens(const as_sparse_attention_params& p) {
     ends_[0] = __ldg(lens_at_[0]);
     ends_[1] = lens_at_[1] != nullptr ? __ldg(lens_at_[1]) : 0;
-    AS_DEVICE_CHECK(ends_[0] <= capacity_[0] && ends_[1] <= capacity_[1]);
+    AS_DEVICE_CHECK(ends_[0] <= p.indices.shape[1]);
+    AS_DEVICE_CHECK(lens_at_[1] == nullptr || ends_[1] <= p.extra_indices.shape[1]);
     ends_[1] += second_;
   }
 
   // The tile's rows are those of the second cache, for this warp.
   __device__ __forceinline__ int cache(int tile) const { return place(tile) >= second_ ? 1 : 0; }
-  // Where the entry lies; nullptr where the list has no room for it.
+  // Where the entry lies. Where the list has no room for it, something else that can be read: CUDA
+  // 13.0 was seen to load from a null pointer chosen instead, before its test had arrived.
   __device__ __forceinline__ const std::int32_t* address(int tile) const {
     const bool second = cache(tile) != 0;
     const int column = place(tile) - (second ? second_ : 0);
-    return column < (second ? capacity_[1] : capacity_[0])
-               ? (second ? lists_[1] : lists_[0]) + column
-               : nullptr;
+    return (second ? lists_[1] : lists_[0]) + min(column, second ? last_[1] : last_[0]);
   }
   // Its slot, given what lies there; -1 behind the end of the list.
   __device__ __forceinline__ int within(int tile, int slot) const {
@@ -64,6 +62,14 @@ class Entries {
   }
 
  private:
+  // Of a list without room its length is read.
+  __device__ __forceinline__ void take(int i, const as_tensor& list, const as_tensor& lens,
+                                       std::int64_t token) {
+    const int capacity = static_cast<int>(list.shape[1]);
+    lens_at_[i] = at<std::int32_t>(lens, token);
+    lists_[i] = capacity > 0 ? at<std::int32_t>(list, token) : lens_at_[i];
+    last_[i] = max(capacity - 1, 0);
+  }
   // Among the entries of both lists.
   __device__ __forceinline__ int place(int tile) const {
     return first_ + static_cast<int>(gridDim.z) * kEntries * tile;
@@ -71,27 +77,26 @@ class Entries {
 
   const std::int32_t* lists_[2];
   const std::int32_t* lens_at_[2];
-  int capacity_[2], ends_[2];
+  int last_[2], ends_[2];
   int first_;   // place of the lane's first entry
   int second_;  // where the second list begins
 };
 
-__device__ __forceinline__ int load_slot(const std::int32_t* address) {
-  return address != nullptr ? __ldg(address) : -1;
-}
-
-// A row's place; that of zeros where there is none.
+// Where a lane's chunks of a row begin; those of zeros where there is none.
 struct Place {
-  const unsigned char* payload;
+  const unsigned char* chunks;
   std::int32_t scales;  // from there
   bool valid;
 
   __device__ __forceinline__ Place(const Pages& pages, int slot) : valid(slot >= 0) {
     AS_DEVICE_CHECK(!valid || slot < pages.total);
     const RowAddress row = place_at<RecordRows>(pages, static_cast<std::uint32_t>(max(slot, 0)));
-    payload = valid ? row.payload : reinterpret_cast<const unsigned char*>(&kEmptyRow);
-    scales = valid ? static_cast<std::int32_t>(row.scales - row.payload)
-                   : static_cast<std::int32_t>(sizeof(kEmptyRow.payload));
+    const auto* payload = valid ? row.payload : reinterpret_cast<const unsigned char*>(&kEmptyRow);
+    const int lane = static_cast<int>(threadIdx.x % 4) * 16;
+    chunks = payload + lane;
+    scales = (valid ? static_cast<std::int32_t>(row.scales - row.payload)
+                    : static_cast<std::int32_t>(sizeof(kEmptyRow.payload))) -
+             lane;
   }
 };
 
@@ -103,10 +108,15 @@ struct Row {
 
   __device__ __forceinline__ void load(const Place& place) {
     valid = place.valid;
-    scales = __ldg(reinterpret_cast<const uint2*>(place.payload + place.scales));
-    const auto* from = reinterpret_cast<const uint4*>(place.payload) + threadIdx.x % 4;
+    load_scales(place);
 #pragma unroll
-    for (int i = 0; i < kChunks; ++i) chunk[i] = __ldg(from + 4 * i);
+    for (int i = 0; i < kChunks; ++i) load_chunk(place, i);
+  }
+  __device__ __forceinline__ void load_scales(const Place& place) {
+    scales = __ldg(reinterpret_cast<const uint2*>(place.chunks + place.scales));
+  }
+  __device__ __forceinline__ void load_chunk(const Place& place, int i) {
+    chunk[i] = __ldg(reinterpret_cast<const uint4*>(place.chunks) + 4 * i);
   }
 
   // Sixteen values of block i of 64 dims as fp16, 2^kRowBits of their value: 16 lane % 4 and on of

@@ -32,6 +32,7 @@ struct Case {
   std::int64_t width = 128, extra_width = 0;
   Fill fill = Fill::kNormal;
   float large = 1.0f;  // a row in 97 is so many times larger: beyond what fp16 holds
+  double scale = std::pow(static_cast<double>(kDim), -0.55);
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -164,7 +165,7 @@ struct Problem {
     }
     p.o = memory.make(AS_BF16, {tokens, c.heads, kDim}, 8);
     p.lse = memory.make(AS_F32, {tokens, c.heads}, 1);
-    p.scale = std::pow(static_cast<double>(kDim), -0.55);
+    p.scale = c.scale;
   }
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
@@ -310,6 +311,33 @@ std::vector<Case> list_cases() {
   }
   return all;
 }
+// Scores so far apart that the largest of a list grows a lot from tile to tile, for every way in
+// which tokens are cut.
+std::vector<Case> steep_cases() {
+  std::vector<Case> all;
+  int i = 0;
+  for (const std::int64_t batch : {1, 3, 8, 16, 40, 200}) {
+    for (const std::int64_t heads : {1, 16, 64, 128}) {
+      for (const std::int64_t extra_width : {0, 512, 2050}) {
+        if (batch * heads * extra_width > 20'000'000) continue;
+        Case c;
+        c.rows = 64;
+        c.extra_rows = extra_width > 0 ? 64 : 0;
+        c.batch = batch;
+        c.heads = heads;
+        c.extra_width = extra_width;
+        c.fill = kFills[i % 7];
+        c.way = Way::kDevice;
+        c.scale = 40.0;
+        c.name = "b" + std::to_string(batch) + "_h" + std::to_string(heads) + "_k" +
+                 std::to_string(extra_width) + "_" + kFillNames[i % 7] + "_steep";
+        all.push_back(std::move(c));
+        ++i;
+      }
+    }
+  }
+  return all;
+}
 std::vector<Case> replay_cases() {
   std::vector<Case> some;
   const std::vector<Case> all = cases();
@@ -323,6 +351,8 @@ INSTANTIATE_TEST_SUITE_P(Grid, GpuAttentionCases, testing::ValuesIn(cases()),
 INSTANTIATE_TEST_SUITE_P(Clusters, GpuAttentionCases, testing::ValuesIn(cluster_cases()),
                          properties::name_of<Case>);
 INSTANTIATE_TEST_SUITE_P(Lists, GpuAttentionCases, testing::ValuesIn(list_cases()),
+                         properties::name_of<Case>);
+INSTANTIATE_TEST_SUITE_P(Steep, GpuAttentionCases, testing::ValuesIn(steep_cases()),
                          properties::name_of<Case>);
 
 }  // namespace
