@@ -206,6 +206,7 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
     auto kept = read_case(file);
     if (!kept) return kept.error();
     CaseRunOptions options = case_options(registry, kept->op, *tolerances, pool.handle());
+    options.judge_kept_lists = true;
     options.repeat = c.repeat;
     for (const std::string& name : c.lanes) {
       auto lane = find_case_lane(registry, name, kept->op);

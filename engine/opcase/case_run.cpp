@@ -196,7 +196,16 @@ class Judge {
     out.rule = *rule;
     if (rule->top_k) {
       const auto& p = *static_cast<const as_indexer_topk_params*>(call.params());
-      out.comparison = compare_top_k(value, reference, p.logits, at<std::int32_t>(p.lens), *rule);
+      const auto* lens = at<std::int32_t>(p.lens);
+      out.comparison = compare_top_k(value, reference, p.logits, lens, *rule);
+      if (options_.judge_kept_lists && out.comparison.within) {
+        Comparison kept = compare_top_k(reference, value, p.logits, lens, *rule);
+        if (!kept.within) {
+          std::swap(kept.worst.value, kept.worst.reference);
+          out.comparison = std::move(kept);
+          out.note = "in the case, " + out.comparison.note;
+        }
+      }
     } else {
       out.comparison = compare(value, reference, mask, *rule);
     }

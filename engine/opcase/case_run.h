@@ -32,6 +32,9 @@ struct CaseRunOptions {
   std::string refused = "it is damaged, or was saved of a call that read beyond its tensors";
   int repeat = 1;  // calls timed; the fastest counts
   bool keep_references = false;
+  // A kept selection of the right set that is no list of entries is wrong as well, since a case may
+  // be another engine's. Mistakes are not asked so: what they leave unwritten differs by call.
+  bool judge_kept_lists = false;
 };
 
 struct CaseTap {

@@ -12,42 +12,55 @@
 namespace attnscope {
 namespace {
 
-// Entries of one row, sorted; the first complaint about its form, if any.
-std::vector<std::int32_t> members(const as_tensor& indices, std::int64_t token, std::int32_t len,
-                                  std::string* complaint) {
-  const std::int64_t width = indices.shape[1];
-  const auto wanted = std::min<std::int64_t>(width, len);
+// Entries of one row, sorted; the first complaint about its form, if any, and at which rank.
+struct List {
   std::vector<std::int32_t> set;
-  for (std::int64_t k = 0; k < width; ++k) {
-    const std::int32_t entry = *at<std::int32_t>(indices, token, k);
-    if (entry >= len || entry < -1) {
-      *complaint =
-          fmt::format("token {}: entry {} at rank {} is outside 0..{}", token, entry, k, len - 1);
-    } else if (entry >= 0 && k != static_cast<std::int64_t>(set.size())) {
-      *complaint = fmt::format("token {}: entry {} at rank {} comes after a -1", token, entry, k);
+  std::string complaint;
+  std::int64_t rank = 0;
+
+  List(const as_tensor& indices, std::int64_t token, std::int32_t len) {
+    const std::int64_t width = indices.shape[1];
+    const auto complain = [&](std::int64_t at_rank, std::string text) {
+      if (!complaint.empty()) return;
+      complaint = std::move(text);
+      rank = at_rank;
+    };
+    for (std::int64_t k = 0; k < width; ++k) {
+      const std::int32_t entry = *at<std::int32_t>(indices, token, k);
+      if (entry >= len || entry < -1) {
+        complain(k, fmt::format("token {}: entry {} at rank {} is outside 0..{}", token, entry, k,
+                                len - 1));
+      } else if (entry >= 0 && k != static_cast<std::int64_t>(set.size())) {
+        complain(static_cast<std::int64_t>(set.size()),
+                 fmt::format("token {}: entry {} at rank {} comes after a -1", token, entry, k));
+      }
+      if (entry >= 0) set.push_back(entry);
     }
-    if (entry >= 0) set.push_back(entry);
+    const auto chosen = static_cast<std::int64_t>(set.size());
+    std::sort(set.begin(), set.end());
+    const auto twice = std::adjacent_find(set.begin(), set.end());
+    if (twice != set.end()) {
+      complain(place_of(indices, token, *twice),
+               fmt::format("token {}: entry {} is selected twice", token, *twice));
+    }
+    if (const auto wanted = std::min<std::int64_t>(width, len); chosen != wanted) {
+      complain(std::min(chosen, width - 1),
+               fmt::format("token {}: {} entries selected, {} visible and wanted", token, chosen,
+                           wanted));
+    }
   }
-  std::sort(set.begin(), set.end());
-  if (auto twice = std::adjacent_find(set.begin(), set.end()); twice != set.end()) {
-    *complaint = fmt::format("token {}: entry {} is selected twice", token, *twice);
-  } else if (complaint->empty() && static_cast<std::int64_t>(set.size()) != wanted) {
-    *complaint = fmt::format("token {}: {} entries selected, {} visible and wanted", token,
-                             set.size(), wanted);
+
+  // Place of an entry in a token's list; 0 when it is not there.
+  static std::int64_t place_of(const as_tensor& indices, std::int64_t token, std::int32_t entry) {
+    for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
+      if (*at<std::int32_t>(indices, token, k) == entry) return k;
+    }
+    return 0;
   }
-  return set;
-}
+};
 
 double score(const as_tensor& logits, std::int64_t token, std::int32_t entry) {
   return entry >= 0 && entry < logits.shape[1] ? element(logits, token, entry) : kInfinity;
-}
-
-// Place of an entry in a token's list; 0 when it is not there.
-std::int64_t place_of(const as_tensor& indices, std::int64_t token, std::int32_t entry) {
-  for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
-    if (*at<std::int32_t>(indices, token, k) == entry) return k;
-  }
-  return 0;
 }
 
 // Members of one sorted set only.
@@ -87,10 +100,10 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
   Comparison out;
   double worst = 0;
   for (std::int64_t token = 0; token < indices.shape[0]; ++token) {
-    std::string complaint;
-    std::string reference_complaint;
-    std::vector<std::int32_t> ours = members(indices, token, lens[token], &complaint);
-    std::vector<std::int32_t> theirs = members(reference, token, lens[token], &reference_complaint);
+    const List list(indices, token, lens[token]);
+    const std::vector<std::int32_t>& ours = list.set;
+    const std::vector<std::int32_t> theirs = List(reference, token, lens[token]).set;
+    std::string complaint = list.complaint;
     out.elements += indices.shape[1];
     const Swap swap(ours, theirs);
     const auto swapped = swap.size();
@@ -123,11 +136,16 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
     if (used >= worst) {
       worst = used;
       out.note = complaint;
+      if (swap.size() == 0) {  // the same set, but no list of one
+        out.worst = {{token, list.rank},
+                     static_cast<double>(*at<std::int32_t>(indices, token, list.rank)),
+                     static_cast<double>(*at<std::int32_t>(reference, token, list.rank))};
+        continue;
+      }
       // Where an entry stands that the other list lacks.
-      const std::int64_t place = !swap.ours.empty() ? place_of(indices, token, swap.ours.front())
-                                 : !swap.theirs.empty()
-                                     ? place_of(reference, token, swap.theirs.front())
-                                     : 0;
+      const std::int64_t place = !swap.ours.empty()
+                                     ? List::place_of(indices, token, swap.ours.front())
+                                     : List::place_of(reference, token, swap.theirs.front());
       out.worst = {{token, place},
                    swap.ours.empty() ? -1.0 : swap.ours.front(),
                    swap.theirs.empty() ? -1.0 : swap.theirs.front()};
@@ -143,10 +161,9 @@ SelectionDrift selection_drift(const as_tensor& indices, const as_tensor& logits
                                const as_tensor& sim_indices, const as_tensor& sim_logits,
                                const std::int32_t* lens) {
   SelectionDrift drift;
-  std::string ignored;
   for (std::int64_t token = 0; token < indices.shape[0]; ++token) {
-    const std::vector<std::int32_t> theirs = members(sim_indices, token, lens[token], &ignored);
-    const Swap swap(members(indices, token, lens[token], &ignored), theirs);
+    const std::vector<std::int32_t> theirs = List(sim_indices, token, lens[token]).set;
+    const Swap swap(List(indices, token, lens[token]).set, theirs);
     if (swap.size() == 0) continue;
     drift.recall = std::min(drift.recall, swap.recall(theirs.size()));
     ++drift.tokens;

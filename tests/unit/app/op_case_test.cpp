@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <random>
 #include <set>
+#include <span>
 
 #include "app/reports/case_check.h"
 #include "app/reports/case_of_capture.h"
@@ -87,11 +88,14 @@ class OpCaseTest : public CliTest {
     static const LaneRegistry lanes = all_lanes();
     return lanes;
   }
-  static Result<CaseRun> run_in(const OpCase& kept, const std::string& name) {
+  static Result<CaseRun> run_in(const OpCase& kept, const std::string& name,
+                                bool judge_kept_lists = false) {
     static const Tolerances tolerances = *Tolerances::load();
     auto lane = find_case_lane(registry(), name, kept.op);
     if (!lane) return lane.error();
-    return run_case(kept, *lane, case_options(registry(), kept.op, tolerances, nullptr));
+    CaseRunOptions options = case_options(registry(), kept.op, tolerances, nullptr);
+    options.judge_kept_lists = judge_kept_lists;
+    return run_case(kept, *lane, options);
   }
   static const OpCase& case_of(as_op_id op) {
     for (const OpCase& kept : cases_of_step_two()) {
@@ -190,6 +194,39 @@ TEST_F(OpCaseTest, PlantedBugsAreWrongInACase) {
     ASSERT_TRUE(run) << run.error().text();
     EXPECT_FALSE(run->right()) << mutant;
   }
+}
+
+// The entries of a token that sees fewer than a list has room for, one of them behind the -1s.
+TEST_F(OpCaseTest, AKeptSelectionThatIsNoListIsWrong) {
+  OpCase kept = case_of(AS_OP_INDEXER_TOPK);
+  auto before = run_in(kept, "cpu", true);
+  ASSERT_TRUE(before) << before.error().text();
+  ASSERT_TRUE(before->right());
+  StoredTensor& indices = kept.tensors.at("indices");
+  const auto width = static_cast<std::size_t>(indices.shape.at(1));
+  auto* entries = reinterpret_cast<std::int32_t*>(indices.bytes.data());
+  const std::size_t tokens = indices.bytes.size() / sizeof(std::int32_t) / width;
+  std::span<std::int32_t> list;
+  std::int64_t token = 0;
+  for (std::size_t t = 0; t < tokens; ++t) {
+    const std::span<std::int32_t> its(entries + t * width, width);
+    if (its[1] == -1 || its.back() != -1) continue;
+    list = its;
+    token = static_cast<std::int64_t>(t);
+  }
+  ASSERT_FALSE(list.empty());
+  const std::int32_t moved = list[1];
+  std::swap(list[1], list.back());
+  auto run = run_in(kept, "cpu", true);
+  ASSERT_TRUE(run) << run.error().text();
+  EXPECT_FALSE(run->right());
+  const CaseTap& tap = run->taps.front();
+  EXPECT_EQ(tap.verdict, Verdict::kWrong);
+  EXPECT_NE(tap.note.find("in the case, token"), std::string::npos) << tap.note;
+  EXPECT_NE(tap.note.find("comes after a -1"), std::string::npos) << tap.note;
+  EXPECT_EQ(tap.comparison.worst.index, (std::vector<std::int64_t>{token, 1}));
+  EXPECT_EQ(tap.comparison.worst.value, moved);
+  EXPECT_EQ(tap.comparison.worst.reference, -1);
 }
 
 // What is kept is run again before it is written.

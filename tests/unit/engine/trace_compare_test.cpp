@@ -230,6 +230,9 @@ TEST(CompareTopK, MalformedListsAreWrongEvenWithTheRightSet) {
     EXPECT_FALSE(result.within) << c.complaint;
     EXPECT_NE(result.note.find(c.complaint), std::string::npos) << result.note;
   }
+  const Comparison hole = TopK{{1, -1, 0, -1}, {0, 1, -1, -1}, {0, 9, 8, 7, 6}, 2}.run(1);
+  EXPECT_FALSE(hole.within);
+  EXPECT_EQ(hole.worst.index, (std::vector<std::int64_t>{0, 1}));
 }
 
 TEST(CompareTopK, AScoreThatIsNotANumberIsNoTie) {
