@@ -1,7 +1,9 @@
 #include "reference/torch_module.h"
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <new>
@@ -17,6 +19,11 @@ constexpr char kFile[] = "libattnscope_torch.so";
 constexpr char kAdvice[] =
     "run ./attnscope, which builds it with what it needs, or leave the references out";
 
+// With less, as `ulimit -v` counts it, OpenBLAS waits for memory without end (1.1 GiB) or a static
+// of libtorch ends the program (1.0 GiB); with 1.2 references say that memory is not enough.
+constexpr double kGiB = 1 << 30;
+constexpr double kAddressSpace = 1.2 * kGiB;
+
 bool on_other_device = false;
 
 // Before the program's first thread, as getenv on another one must not meet it.
@@ -25,7 +32,7 @@ bool on_other_device = false;
 struct Loaded {
   const TorchModule* module = nullptr;
   bool mkl_inside = false;
-  std::string problem;
+  std::string problem, advice = kAdvice;
 };
 
 // Beside this program; where the build put it, for tests and other programs of the build.
@@ -40,6 +47,17 @@ std::string module_file() {
 
 Loaded open_module() {
   Loaded loaded;
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY &&
+      static_cast<double>(space.rlim_cur) < kAddressSpace) {
+    char problem[128];
+    std::snprintf(problem, sizeof(problem),
+                  "it needs %.1f GiB of address space, and this process may have %.1f",
+                  kAddressSpace / kGiB, static_cast<double>(space.rlim_cur) / kGiB);
+    loaded.problem = problem;
+    loaded.advice = "raise the limit (ulimit -v), or leave the references out";
+    return loaded;
+  }
   const std::string file = module_file();
   // Its symbols stay its own: libtorch brings libraries that others have in other versions.
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -77,7 +95,7 @@ const Loaded& loaded_once() {
 const TorchModule& torch_module() {
   const Loaded& loaded = loaded_once();
   if (loaded.module == nullptr) {
-    throw NoTorch("libtorch does not load: " + loaded.problem + "; " + kAdvice);
+    throw NoTorch("libtorch does not load: " + loaded.problem + "; " + loaded.advice);
   }
   return *loaded.module;
 }
@@ -97,7 +115,7 @@ void throw_failure(const TorchFailure& failure) {
 
 TorchState torch_state() {
   const Loaded& loaded = loaded_once();
-  if (loaded.module == nullptr) return {"", loaded.problem, kAdvice, false};
+  if (loaded.module == nullptr) return {"", loaded.problem, loaded.advice, false};
   return {loaded.module->torch_version, "", "", loaded.mkl_inside};
 }
 
@@ -113,7 +131,7 @@ Result<void> use_device(const std::string& name) {
   if (name == "cpu") return {};
   const Loaded& loaded = loaded_once();
   if (loaded.module == nullptr) {
-    return Error{AS_NO_ENVIRONMENT, "libtorch does not load: " + loaded.problem, kAdvice};
+    return Error{AS_NO_ENVIRONMENT, "libtorch does not load: " + loaded.problem, loaded.advice};
   }
   TorchFailure failure{};
   if (loaded.module->use_device(name.c_str(), &failure)) {

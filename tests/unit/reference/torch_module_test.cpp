@@ -2,6 +2,8 @@
 // of its own: what is loaded stays.
 #include "reference/torch_module.h"
 
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -80,6 +82,24 @@ TEST_F(TorchModuleTest, IsReportedWhenItDoesNotLoad) {
   EXPECT_EXIT(use(ATTNSCOPE_SOURCE_DIR "/LICENSE"), testing::ExitedWithCode(0),
               "LICENSE: .*; run ./attnscope");
   EXPECT_EXIT(use("libm.so.6"), testing::ExitedWithCode(0), "libm.so.6: not a module of attnscope");
+}
+
+// OpenBLAS waits without end where it finds no address space.
+TEST_F(TorchModuleTest, IsNotTriedWhereAddressSpaceIsShort) {
+  const auto use = [] {
+    rlimit space{};
+    getrlimit(RLIMIT_AS, &space);
+    space.rlim_cur = 1100u << 20;
+    if (setrlimit(RLIMIT_AS, &space) != 0) leave(10);
+    as_error error{};
+    if (product(&error) != AS_NO_ENVIRONMENT) leave(11);
+    std::fprintf(stderr, "%s\n", error.message);
+    leave(libtorch_is_loaded() ? 12 : 0);
+  };
+  EXPECT_EXIT(
+      use(), testing::ExitedWithCode(0),
+      "libtorch does not load: it needs 1.2 GiB of address space, and this process may have "
+      "1.1; raise the limit \\(ulimit -v\\), or leave the references out");
 }
 
 TEST_F(TorchModuleTest, TheHostIsADeviceThatLoadsNothing) {
