@@ -122,6 +122,7 @@ Result<RecordOptions> record_options(const RecordCommand& c, const Scenario& sce
                        "values are kept at --level full");
   }
   options.capture.weights = c.weights;
+  options.capture.replace = c.force;
   if (!c.cache_steps.empty()) {
     auto ranges = parse_ranges(c.cache_steps, "--cache-at");
     if (!ranges) return ranges.error();

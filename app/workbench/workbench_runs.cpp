@@ -74,6 +74,7 @@ Result<void> Workbench::record(const std::string& path, CaptureLevel level) {
   options.run.session.references = setup_.references;
   options.run.session.threads = impl_->options.threads;
   options.capture.level = level;
+  options.capture.replace = false;
   auto state = std::make_shared<Impl::Recording>();
   state->path = path;
   options.cancelled = [state] { return state->cancelled.load(); };

@@ -42,6 +42,7 @@ struct CaptureOptions {
   bool weights = false;                   // inputs that are the model's weights, once
   std::vector<std::int64_t> cache_steps;  // steps after which all blocks in use are kept
   std::string rows = {};                  // which rows of a step there are, in words; empty = all
+  bool replace = true;                    // the capture that has the name already
 
   // Whether the values of an op's taps of this dtype (AS_DTYPE_..) are written.
   bool keeps(const Place& place, std::int32_t dtype) const;

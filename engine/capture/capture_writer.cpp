@@ -72,6 +72,9 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(const std::string& 
   writer->index_ = make_index(info, options, origin);
   std::error_code code;
   const bool taken = fs::exists(path, code);
+  if (taken && !options.replace && !fs::is_empty(path, code)) {
+    return bad_input(fmt::format("{}: exists already", path), "choose another name");
+  }
   // A program of the same number may have left one: in a container numbers begin anew.
   for (int n = 0; writer->folder_.empty(); ++n) {
     const std::string folder =
@@ -90,6 +93,7 @@ Result<std::unique_ptr<CaptureWriter>> CaptureWriter::create(const std::string& 
   if (writer->steps_ < 0 || writer->traces_ < 0) {
     return capture_error(writer->folder_, "cannot write in it", errno);
   }
+  hold_capture(writer->steps_);
   if (auto ok = write_text_file(writer->folder_ + "/index.json", index_text(writer->index_)); !ok) {
     return ok.error();
   }
@@ -243,10 +247,8 @@ Result<CaptureTotals> CaptureWriter::finish() {
   // Everything that was written, at once: it was not synced step by step.
   const bool synced = ::syncfs(steps_) == 0;
   const int why = errno;
-  for (int* fd : {&steps_, &traces_}) {
-    ::close(*fd);
-    *fd = -1;
-  }
+  ::close(traces_);
+  traces_ = -1;
   if (!synced) return explain(capture_error(folder_, "cannot sync", why));
   index_.complete = true;
   index_.steps = totals_.steps;
@@ -255,6 +257,8 @@ Result<CaptureTotals> CaptureWriter::finish() {
     return explain(ok.error());
   }
   finished_ = true;
+  ::close(steps_);  // held until nothing more is written
+  steps_ = -1;
   if (folder_ != path_) {
     if (auto ok = replace_folder(folder_, path_); !ok) return explain(ok.error());
   }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,7 +29,20 @@ Error rename_error(const std::string& path) {
   return bad_input(fmt::format("{}: cannot be replaced: {}", path, std::strerror(errno)));
 }
 
+// Somebody writes to the capture in this folder (hold_capture).
+Result<void> check_unheld(const std::string& path) {
+  const int fd = ::open((path + "/steps.jsonl").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  if (!held) return {};
+  return bad_input(fmt::format("{}: is being recorded", path),
+                   "wait until that recording ends, or choose another name");
+}
+
 }  // namespace
+
+void hold_capture(int fd) { (void)::flock(fd, LOCK_EX | LOCK_NB); }
 
 Result<void> check_capture_target(const std::string& name) {
   namespace fs = std::filesystem;
@@ -59,7 +73,7 @@ Result<void> check_capture_target(const std::string& name) {
     return bad_input(fmt::format("{}: exists and is no capture", path.string()),
                      "choose another name; only captures are replaced");
   }
-  return {};
+  return check_unheld(name);
 }
 
 Result<void> replace_folder(const std::string& made, const std::string& path) {
@@ -70,6 +84,7 @@ Result<void> replace_folder(const std::string& made, const std::string& path) {
     if (::rename(made.c_str(), path.c_str()) != 0) return rename_error(path);
     return sync_folder(parent.empty() ? "." : parent);
   }
+  if (auto ok = check_unheld(path); !ok) return ok;
   std::string old = made;
   if (!exchange(made, path)) {
     old = fmt::format("{}.old-{}", path, static_cast<long>(::getpid()));
