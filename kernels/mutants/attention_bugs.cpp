@@ -47,6 +47,10 @@ std::int32_t sink_scaled(const void* params, const as_call* call, as_error* erro
   });
 }
 
+std::int32_t sink_missing(const void* params, const as_call* call, as_error* error) {
+  return with_sinks(params, call, error, [](std::int64_t, const Params&) { return -kInfinity; });
+}
+
 std::int32_t sink_of_other_heads(const void* params, const as_call* call, as_error* error) {
   return with_sinks(params, call, error, [](std::int64_t h, const Params& p) {
     const std::int64_t heads = p.sinks.shape[0];
@@ -183,14 +187,28 @@ std::int32_t parts_averaged(const void* params, const as_call* call, as_error* e
   return spoil_after<Params>(kOp, params, call, error, spoil);
 }
 
-// (0.1 ln 16 + 1)^2, the factor that other models put into the scale together with YaRN.
-std::int32_t scale_with_yarn(const void* params, const as_call* call, as_error* error) {
+// The op with its scale times a factor.
+std::int32_t with_scale(const void* params, const as_call* call, as_error* error, double factor) {
   const auto spoil = [&](Params p) {
-    const double m = 0.1 * std::log(16.0) + 1;
-    p.scale *= m * m;
+    p.scale *= factor;
     return run_cpu(kOp, &p, call, error);
   };
   return spoil_after<Params>(kOp, params, call, error, spoil);
+}
+
+// (0.1 ln 16 + 1)^2, the factor that other models put into the scale together with YaRN.
+std::int32_t scale_with_yarn(const void* params, const as_call* call, as_error* error) {
+  const double m = 0.1 * std::log(16.0) + 1;
+  return with_scale(params, call, error, m * m);
+}
+
+std::int32_t scale_of_no_rope(const void* params, const as_call* call, as_error* error) {
+  return with_scale(params, call, error, std::sqrt(double{AS_HEAD_DIM} / double{AS_NOPE_DIM}));
+}
+
+// Made for exp2 and taken by exp.
+std::int32_t scale_of_base_2(const void* params, const as_call* call, as_error* error) {
+  return with_scale(params, call, error, std::numbers::log2e);
 }
 
 // The op over window rows that fetch(slot, payload, scales) reads.
@@ -277,6 +295,7 @@ std::int32_t stale_row_read(const void* params, const as_call* call, as_error* e
 std::vector<Bug> attention_bugs() {
   return {
       {"mutant:sink_scaled", "The sink is multiplied by the softmax scale.", kOp, sink_scaled},
+      {"mutant:sink_missing", "The sink takes no share of the weight.", kOp, sink_missing},
       {"mutant:sink_of_other_heads", "Every head has the sink of a head half the heads away.", kOp,
        sink_of_other_heads},
       {"mutant:sink_read_as_bf16", "The fp32 sinks are read as bf16.", kOp, sink_read_as_bf16},
@@ -291,6 +310,11 @@ std::vector<Bug> attention_bugs() {
        parts_averaged},
       {"mutant:scale_with_yarn", "The softmax scale has YaRN's amplitude factor in it.", kOp,
        scale_with_yarn},
+      {"mutant:scale_of_no_rope", "Scores are scaled by the width of the dims without RoPE.", kOp,
+       scale_of_no_rope},
+      {"mutant:scale_of_base_2",
+       "The softmax scale has log2(e) in it, and the exponential is the natural one.", kOp,
+       scale_of_base_2},
       {"mutant:latent_page_interleaved",
        "A planar page of latent rows is read as if every row were followed by its scales.", kOp,
        latent_page_interleaved},

@@ -64,6 +64,27 @@ std::int32_t scale_rounded_down(const void* params, const as_call* call, as_erro
   return spoil_after<Insert>(AS_OP_Q_ROPE_KV_INSERT, rows.params(params), call, error, spoil);
 }
 
+// Codes are cut off towards zero, as a conversion by bits alone does it.
+std::int32_t codes_cut_off(const void* params, const as_call* call, as_error* error) {
+  const WithRows rows(params);
+  const auto spoil = [&](const Insert& p) {
+    for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
+      const std::int64_t slot = *at<std::int64_t>(p.slots, t);
+      if (slot < 0) continue;
+      const as_row_address to = as_cache_row(&p.cache, slot);
+      for (int i = 0; i < AS_NOPE_DIM; ++i) {
+        std::uint8_t& code = to.payload[i];
+        const float x = cpu::bf16_to_float(at<bf16_t>(p.kv_row, t, i)->bits);
+        const float scale = cpu::exp2i(int{to.scales[i / AS_QUANT_BLOCK]} - 127);
+        // Codes of one sign are in the order of their magnitudes.
+        if (std::fabs(cpu::e4m3_to_float(code) * scale) > std::fabs(x)) --code;
+      }
+    }
+    return AS_OK;
+  };
+  return spoil_after<Insert>(AS_OP_Q_ROPE_KV_INSERT, rows.params(params), call, error, spoil);
+}
+
 std::int64_t positions_end(const as_tensor& positions) {
   std::int64_t end = 1;
   for (std::int64_t t = 0; t < positions.shape[0]; ++t) {
@@ -102,6 +123,25 @@ std::int32_t yarn_on_window_layers(const void* params, const as_call* call, as_e
     rope.beta_fast = 32;
     rope.beta_slow = 1;
   });
+}
+
+// The sines of the table with their sign turned.
+std::int32_t rope_turned_back(const void* params, const as_call* call, as_error* error) {
+  const auto spoil = [&](Insert p) {
+    if (p.rows_given != 0) return static_cast<std::int32_t>(AS_OK);
+    const std::int64_t rows = positions_end(p.positions);
+    std::vector<float> table;
+    table.reserve(static_cast<std::size_t>(rows) * AS_ROPE_DIM);
+    for (std::int64_t row = 0; row < rows; ++row) {
+      for (int i = 0; i < AS_ROPE_DIM; ++i) {
+        const float v = *at<float>(p.rope.table, row, i);
+        table.push_back(i < AS_ROPE_DIM / 2 ? v : -v);
+      }
+    }
+    p.rope.table = make_tensor(table.data(), {rows, AS_ROPE_DIM});
+    return run_cpu(AS_OP_Q_ROPE_KV_INSERT, &p, call, error);
+  };
+  return spoil_after<Insert>(AS_OP_Q_ROPE_KV_INSERT, params, call, error, spoil);
 }
 
 // Pairs (i, i + 32) laid out as pairs (2i, 2i + 1), and back.
@@ -278,11 +318,15 @@ std::vector<Bug> row_bugs() {
       {"mutant:scale_rounded_down",
        "The FP8 scale of a latent row is rounded down, so large values saturate.",
        AS_OP_Q_ROPE_KV_INSERT, scale_rounded_down},
+      {"mutant:codes_cut_off", "FP8 codes of a latent row are cut off towards zero, not rounded.",
+       AS_OP_Q_ROPE_KV_INSERT, codes_cut_off},
       {"mutant:rope_base_of_window_layers",
        "Compressed layers rotate with the base of the window-only layers, without YaRN.",
        AS_OP_Q_ROPE_KV_INSERT, rope_base_of_window_layers},
       {"mutant:yarn_on_window_layers", "YaRN is applied in window-only layers too.",
        AS_OP_Q_ROPE_KV_INSERT, yarn_on_window_layers},
+      {"mutant:rope_turned_back", "RoPE turns the other way: its sine has the other sign.",
+       AS_OP_Q_ROPE_KV_INSERT, rope_turned_back},
       {"mutant:rope_half_split", "RoPE pairs dims 32 apart instead of neighbours.",
        AS_OP_Q_ROPE_KV_INSERT, rope_half_split},
       {"mutant:q_norm_missing", "The norm of every query head is left out.", AS_OP_Q_ROPE_KV_INSERT,

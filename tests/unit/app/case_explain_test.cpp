@@ -56,6 +56,25 @@ TEST_F(CaseExplain, AWrongSelectionIsNotWhatARightOneNearlyIs) {
   EXPECT_EQ(why["hypotheses"][0]["lane"], "mutant:topk_takes_first");
 }
 
+// Mistakes that a pattern alone does not name are named by trying them.
+TEST_F(CaseExplain, ScalesSinksAndTurnsAreKnownMistakes) {
+  const std::string insert = path("insert.json");
+  ASSERT_EQ(run({"case", "save", "early", "--at", "1/1/q_rope_kv_insert", "-o", insert}).code, 0);
+  const std::pair<const std::string*, const char*> bugs[] = {
+      {&case_, "sink_missing"},      {&case_, "scale_of_no_rope"}, {&case_, "scale_of_base_2"},
+      {&insert, "rope_turned_back"}, {&insert, "codes_cut_off"},
+  };
+  for (const auto& [kept, name] : bugs) {
+    const std::string lane = std::string("mutant:") + name;
+    const Outcome out = run({"case", "explain", *kept, "--lane", lane, "--json"});
+    const auto why = nlohmann::json::parse(out.out, nullptr, false);
+    ASSERT_TRUE(why.is_object()) << name << out.out << out.err;
+    ASSERT_FALSE(why["hypotheses"].empty()) << name;
+    EXPECT_EQ(why["hypotheses"][0]["lane"], lane) << out.out;
+    EXPECT_EQ(why["hypotheses"][0]["same_output"], true) << name;
+  }
+}
+
 TEST_F(CaseExplain, BadInputIsNamed) {
   Outcome out = run({"case", "explain", case_, "--lane", "mutant:relu_missing"});
   EXPECT_EQ(out.code, 2);
