@@ -78,7 +78,8 @@ bool all_equal(const std::vector<T>& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-// What tokens share: their request, their row of a page, being the first or last of their request.
+}  // namespace
+
 std::string tokens_note(const Places& tokens, std::int64_t extent, const PatternContext& known) {
   if (to_count(tokens.size()) == extent) return "";
   std::string note;
@@ -131,8 +132,6 @@ std::string tokens_note(const Places& tokens, std::int64_t extent, const Pattern
   }
   return note;
 }
-
-}  // namespace
 
 std::string places_text(const Places& places, std::int64_t extent) {
   const std::int64_t count = to_count(places.size());

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
+#include "engine/explain/error_relation.h"
+#include "engine/explain/row_places.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/axis_words.h"
 #include "kernels/layout/mla_rows.h"
@@ -65,9 +68,61 @@ TapMask stored_mask(const OpCase& kept, const as_tap_info& tap) {
   return mask;
 }
 
+// Rows of a cache as they were written, by token; rows of slot -1 are zeros.
+StoredTensor rows_by_token(const StoredCache& cache, std::span<const std::int64_t> slots) {
+  const std::int64_t bytes = cache.row_bytes();
+  const bool values = as_row_is_values(cache.record) != 0;
+  StoredTensor out;
+  out.dtype = values ? AS_F32 : AS_U8;
+  out.shape = {to_count(slots.size()), values ? bytes / 4 : bytes};
+  out.bytes.assign(slots.size() * to_size(bytes), 0);
+  for (std::size_t t = 0; t < slots.size(); ++t) {
+    const auto at = std::ranges::lower_bound(cache.slots, slots[t]);
+    if (at == cache.slots.end() || *at != slots[t]) continue;
+    std::copy_n(cache.rows.begin() + (at - cache.slots.begin()) * bytes, bytes,
+                out.bytes.begin() + to_count(t) * bytes);
+  }
+  return out;
+}
+
+// Whether what is wrong already is the row that this output quantises.
+bool made_of_wrong_row(const OpCase& kept, const CaseRun& right, const CaseTap& tap) {
+  const as_tap_info *info = tap_named(kept.op, tap.tap), *row = as_op_row(kept.op.id);
+  if (info == nullptr || row == nullptr || info->follows_row == 0) return false;
+  return std::ranges::any_of(right.taps, [&](const CaseTap& other) {
+    return other.tap == row->name && other.verdict == Verdict::kWrong;
+  });
+}
+
+ExplainedTap explain_rows(const OpCase& kept, const CaseTap& tap, const as_tap_info& info,
+                          const StoredCache& cache) {
+  ExplainedTap out{tap.tap, {}};
+  const TapMask mask = stored_mask(kept, info);
+  if (mask.slots == nullptr || cache.rows_per_block < 1 || tap.reference.shape.empty()) return out;
+  const std::span slots(mask.slots, to_size(tap.reference.shape[0]));
+  const StoredTensor value = rows_by_token(cache, slots);
+  if (value.shape != tap.reference.shape) return out;
+  const WrongElements wrong =
+      wrong_elements(stored_view(value), stored_view(tap.reference), mask, tap.rule);
+  if (wrong.count == 0) return out;
+  if (value.dtype == AS_F32) {
+    out.findings = error_pattern(wrong, {"T", "value"}, context_of(kept));
+    return out;
+  }
+  const as_row_layout row =
+      as_row_layout_of(cache.record, cache.width, std::max(cache.heads, 1), 1);
+  if (auto moved = moved_rows(wrong, {"T", "bytes"})) out.findings.push_back(std::move(*moved));
+  out.findings.push_back(row_places(wrong, row, slots, cache.rows_per_block, context_of(kept)));
+  return out;
+}
+
 ExplainedTap explain_tap(const OpCase& kept, const CaseTap& tap) {
   ExplainedTap out{tap.tap, {}};
   const as_tap_info* info = tap_named(kept.op, tap.tap);
+  const auto rows = kept.caches.find(tap.tap);
+  if (info != nullptr && rows != kept.caches.end()) {
+    return explain_rows(kept, tap, *info, rows->second);
+  }
   const auto stored = kept.tensors.find(tap.tap);
   if (info == nullptr || stored == kept.tensors.end() || tap.reference.shape.empty()) return out;
   if (tap.rule.top_k || tap.reference.shape != stored->second.shape) return out;
@@ -93,7 +148,12 @@ Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
   if (!right) return right.error();
   for (const CaseTap& tap : right->taps) {
     if (tap.verdict != Verdict::kWrong) continue;
-    out.taps.push_back(explain_tap(kept, tap));
+    // Rows of a cache that were made of a wrong row are as wrong as it is.
+    if (made_of_wrong_row(kept, *right, tap)) {
+      out.taps.push_back({tap.tap, {}});
+    } else {
+      out.taps.push_back(explain_tap(kept, tap));
+    }
   }
   auto hypotheses = try_mistakes(kept, *right, mistakes, options, seconds);
   if (!hypotheses) return hypotheses.error();

@@ -75,6 +75,22 @@ TEST_F(CaseExplain, ScalesSinksAndTurnsAreKnownMistakes) {
   }
 }
 
+TEST_F(CaseExplain, RowsOfACacheHavePlacesToo) {
+  const std::string insert = path("insert.json");
+  ASSERT_EQ(run({"case", "save", "early", "--at", "1/1/q_rope_kv_insert", "-o", insert}).code, 0);
+  Outcome out = run({"case", "explain", insert, "--lane", "mutant:codes_cut_off"});
+  EXPECT_NE(out.out.find("codes of all blocks, no scale"), std::string::npos) << out.out;
+  out = run({"case", "explain", insert, "--lane", "mutant:scale_rounded_down"});
+  EXPECT_NE(out.out.find("codes of all blocks, all scales\n"), std::string::npos) << out.out;
+  out = run({"case", "explain", insert, "--lane", "mutant:rope_turned_back"});
+  EXPECT_NE(out.out.find("kv_row: "), std::string::npos) << out.out;
+  EXPECT_EQ(out.out.find("cache: "), std::string::npos) << "it follows from kv_row: " << out.out;
+  out = run({"case", "explain", insert, "--lane", "mutant:last_row_not_written"});
+  EXPECT_NE(out.out.find(" bytes are wrong: token 55; every byte of the row"), std::string::npos)
+      << out.out;
+  EXPECT_NE(out.out.find("as where nobody has written"), std::string::npos) << out.out;
+}
+
 TEST_F(CaseExplain, BadInputIsNamed) {
   Outcome out = run({"case", "explain", case_, "--lane", "mutant:relu_missing"});
   EXPECT_EQ(out.code, 2);
