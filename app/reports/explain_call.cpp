@@ -21,8 +21,15 @@ Result<Explanation> explain_call(const OpCase& kept, const LaneRegistry& lanes,
     if (lane.ops[kept.op.id] == nullptr) continue;
     mistakes.push_back({{lane.name, lane.ops[kept.op.id], false}, lane.description});
   }
-  return explain_case(kept, *sim, mistakes, case_options(lanes, kept.op, tolerances, threads),
-                      seconds);
+  const CaseRunOptions options = case_options(lanes, kept.op, tolerances, threads);
+  auto why = explain_case(kept, *sim, mistakes, options, seconds);
+  // Lanes of the CPU give the same bytes always; other kernels are asked again.
+  const std::string_view name = kept.origin.lane;
+  if (why && why->wrong() && (name.starts_with("plugin:") || name == "cuda")) {
+    const auto own = find_case_lane(lanes, kept.origin.lane, kept.op);
+    if (own) why->unsteady = unsteady_text(kept, *own, options);
+  }
+  return why;
 }
 
 json explanation_json(const Explanation& why) {
@@ -42,6 +49,7 @@ json explanation_json(const Explanation& why) {
           {"wrong_elements", why.hypotheses.wrong},
           {"taps", taps},
           {"hypotheses", hypotheses},
+          {"unsteady", why.unsteady},
           {"lines", why.lines()},
           {"tried", why.hypotheses.tried},
           {"left", why.hypotheses.left}};

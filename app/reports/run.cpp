@@ -78,7 +78,8 @@ std::optional<OpCase> wrong_call(const Session& session, std::size_t before) {
     const bool cache = tap.kind == AS_TAP_CACHE;
     if ((cache ? params.cache(tap.offset).data : params.tensor(tap.offset)).device != 0) return {};
   }
-  auto kept = keep_case(*find_case_op(params.op()), params.data(), {"", "", 0, 0});
+  auto kept = keep_case(*find_case_op(params.op()), params.data(),
+                        {"", session.lanes().lane(params.op()), 0, 0});
   if (!kept) return {};
   return std::move(*kept);
 }

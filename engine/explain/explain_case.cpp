@@ -161,6 +161,33 @@ Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
   return out;
 }
 
+std::string unsteady_text(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options) {
+  CaseRunOptions once = options;
+  once.repeat = 1;
+  const auto first = rerun_case(kept, lane, once);
+  if (!first) return {};
+  const auto apart = [&](const OpCase& from) -> std::string {
+    const auto run = run_case(from, lane, once);
+    if (!run) return {};
+    const auto tap = std::ranges::find(run->taps, Verdict::kWrong, &CaseTap::verdict);
+    if (tap == run->taps.end()) return {};
+    return fmt::format("{} of {} elements of {}", tap->comparison.figures.beyond,
+                       tap->comparison.elements, tap->tap);
+  };
+  if (const std::string twice = apart(*first); !twice.empty()) {
+    return fmt::format(
+        "{} is not deterministic: called twice on the same inputs, {} are apart by more than the "
+        "tolerance",
+        lane.name, twice);
+  }
+  const std::string again = apart(kept);
+  if (again.empty()) return {};
+  return fmt::format(
+      "{}, called again on the same inputs, gives another output, {}: it is not deterministic, or "
+      "was another build",
+      lane.name, again);
+}
+
 std::vector<std::string> Explanation::lines() const {
   std::vector<std::string> out;
   for (const ExplainedTap& tap : taps) {
@@ -175,6 +202,7 @@ std::vector<std::string> Explanation::lines() const {
 std::vector<std::string> Explanation::causes() const {
   std::vector<std::string> out;
   if (!wrong()) return out;
+  if (!unsteady.empty()) out.push_back(unsteady);
   const auto& likely = hypotheses.likely;
   if (likely.empty()) {
     out.push_back(fmt::format("none of {} known mistakes of {} gives this output{}",

@@ -2,7 +2,12 @@
 // wrong call of a run.
 #include <nlohmann/json.hpp>
 
+#include "app/wiring/case_lane.h"
+#include "app/wiring/wiring.h"
+#include "engine/explain/explain_case.h"
 #include "engine/io/json_file.h"
+#include "engine/opcase/case_file.h"
+#include "kernels/params/attention_params.h"
 #include "tests/unit/app/cli_fixture.h"
 
 namespace attnscope {
@@ -89,6 +94,40 @@ TEST_F(CaseExplain, RowsOfACacheHavePlacesToo) {
   EXPECT_NE(out.out.find(" bytes are wrong: token 55; every byte of the row"), std::string::npos)
       << out.out;
   EXPECT_NE(out.out.find("as where nobody has written"), std::string::npos) << out.out;
+}
+
+// The CPU lane, with another number at one place in every call.
+std::int32_t unsteady(const void* params, const as_call* call, as_error* error) {
+  static const LaneRegistry lanes = all_lanes();
+  static int calls = 0;
+  const std::int32_t status = lanes.find("cpu")->ops[AS_OP_SPARSE_ATTENTION](params, call, error);
+  *static_cast<float*>(static_cast<const as_sparse_attention_params*>(params)->lse.data) +=
+      static_cast<float>(++calls);
+  return status;
+}
+
+TEST_F(CaseExplain, ALaneThatIsNotDeterministicIsSaidToBe) {
+  const LaneRegistry lanes = all_lanes();
+  const auto tolerances = Tolerances::load();
+  ASSERT_TRUE(tolerances);
+  auto kept = read_case(case_);
+  ASSERT_TRUE(kept) << kept.error().text();
+  const CaseRunOptions options = case_options(lanes, kept->op, *tolerances, nullptr);
+  const std::string text = unsteady_text(*kept, {"plugin:mine", unsteady, false}, options);
+  EXPECT_NE(text.find("plugin:mine is not deterministic"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 of 448 elements of lse"), std::string::npos) << text;
+
+  const auto cpu = find_case_lane(lanes, "cpu", kept->op);
+  ASSERT_TRUE(cpu);
+  EXPECT_EQ(unsteady_text(*kept, *cpu, options), "");
+  const auto other = find_case_lane(lanes, "mutant:lse_in_base_2", kept->op);
+  ASSERT_TRUE(other);
+  EXPECT_NE(unsteady_text(*kept, *other, options).find("was another build"), std::string::npos);
+
+  Explanation why;
+  why.hypotheses.wrong = 1;
+  why.unsteady = text;
+  EXPECT_EQ(why.causes().front(), text);
 }
 
 TEST_F(CaseExplain, BadInputIsNamed) {
