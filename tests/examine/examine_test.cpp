@@ -109,6 +109,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Careless{"PADS_LEFT", "pad_rows", "poison", false}),
     [](const auto& tested) { return std::string(tested.param.fault); });
 
+// A kernel whose outputs change by themselves says nothing about what it read of them.
+TEST_F(ExamineTest, OfUnsteadyOutputsNobodySaysWhatTheyFollowFrom) {
+  const Outcome out =
+      run({"plugin", "check", library("careless_TWICE"), "--op", "sparse_attention", "--json"});
+  EXPECT_EQ(verdict(out, "sparse_attention", "twice"), "broken") << out.out;
+  const nlohmann::json poison = finding(out, "sparse_attention", "poison");
+  EXPECT_EQ(poison.value("verdict", ""), "not reached") << out.out;
+  EXPECT_NE(poison.value("note", "").find("change from call to call"), std::string::npos) << poison;
+}
+
 // The kept case is the call that went wrong, with what should have come out.
 TEST_F(ExamineTest, AKeptCaseRunsAndIsWrongAgain) {
   ASSERT_EQ(run({"plugin", "check", library("careless_HOLES"), "--op", "sparse_attention", "--keep",
