@@ -166,7 +166,9 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
   }
   for (const RequestView& r : now->requests) {
     result.serving.recomputed += r.request.recomputed;
-    result.serving.aborted += r.request.state == RequestState::kAborted ? 1 : 0;
+    const bool aborted = r.request.state == RequestState::kAborted;
+    result.serving.aborted += aborted ? 1 : 0;
+    result.serving.tokenless += aborted && r.request.abort_step < 0 ? 1 : 0;
   }
   result.coverage = exercised(now->info->config, covered);
   result.summary = summarise(all, now->info->drift_limit);

@@ -223,6 +223,7 @@ json serving_json(const Scenario& scenario, const ServingTotals& totals) {
           {"blocks_swapped_in", totals.blocks_in},
           {"swaps_refused", totals.swaps_refused},
           {"aborted", totals.aborted},
+          {"aborted_without_token", totals.tokenless},
           {"drafts_by_model", scenario.serving.drafts.by_model},
           {"drafted_tokens", totals.drafted},
           {"accepted_drafts", totals.accepted}};

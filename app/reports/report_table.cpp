@@ -258,6 +258,12 @@ std::string summary(const json& report, const Paint& paint) {
       "aborted\n",
       serving.at("prefix_caching").get<bool>() ? "on" : "off", count("hits"), count("hit_tokens"),
       count("preemptions"), count("recomputed_tokens"), count("aborted"));
+  if (const auto tokenless = serving.value("aborted_without_token", std::int64_t{0});
+      tokenless > 0) {
+    out +=
+        fmt::format("{} ended before {} end: all logits were NaN, so that no token was sampled\n",
+                    plural(tokenless, "request", "requests"), tokenless == 1 ? "its" : "their");
+  }
   if (serving.value("blocks_swapped_out", std::int64_t{0}) > 0) {
     out += fmt::format("swap preemption: {} blocks to host memory, {} back, {} times no room\n",
                        count("blocks_swapped_out"), count("blocks_swapped_in"),

@@ -447,7 +447,9 @@ ServingTotals Serving::totals() const {
   for (const Request& r : requests_) {
     totals.preemptions += r.preemptions;
     totals.recomputed += r.recomputed;
-    totals.aborted += r.state == RequestState::kAborted ? 1 : 0;
+    if (r.state != RequestState::kAborted) continue;
+    ++totals.aborted;
+    totals.tokenless += r.abort_step < 0 ? 1 : 0;
   }
   return totals;
 }

@@ -58,6 +58,7 @@ struct ServingTotals {
   std::int64_t preemptions = 0;
   std::int64_t recomputed = 0;  // tokens computed again after preemptions
   std::int64_t aborted = 0;
+  std::int64_t tokenless = 0;                  // of these: no token could be sampled to go on with
   std::int64_t blocks_out = 0, blocks_in = 0;  // of preempted ones, to host memory and back
   std::int64_t swaps_refused = 0;              // preemptions that found no room there
   std::int64_t drafted = 0;                    // tokens verified

@@ -113,8 +113,8 @@ std::string request_text(const Session& session, const std::vector<CacheEvent>& 
       return fmt::format("{} finished with {} tokens and gave back {} blocks.", r.name, e.value,
                          given_back(all, at));
     case CacheEventKind::kAbort:
-      return fmt::format("{} aborted with {} tokens; it gave back {} blocks.", r.name, e.value,
-                         given_back(all, at));
+      return fmt::format("{} aborted with {} tokens{}; it gave back {} blocks.", r.name, e.value,
+                         r.abort_step < 0 ? ", since its logits are NaN" : "", given_back(all, at));
     default:
       return {};
   }

@@ -5,7 +5,9 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "app/reports/report.h"
 #include "app/wiring/wiring.h"
 #include "engine/family/deepseek_v4/caches.h"
 #include "engine/session/persist/session_file.h"
@@ -29,6 +31,15 @@ std::unique_ptr<Session> make(const Scenario& scenario, References references = 
   auto session = Session::create(scenario, all_lanes(), options);
   EXPECT_TRUE(session) << session.error().text();
   return std::move(*session);
+}
+
+// The CPU lane; the first request of a step gets no token, as of NaN logits.
+std::int32_t samples_nothing(const void* params, const as_call* call, as_error* error) {
+  static const LaneRegistry lanes = all_lanes();
+  const std::int32_t status = lanes.find("cpu")->ops[AS_OP_SAMPLE](params, call, error);
+  const as_tensor& tokens = static_cast<const as_sample_params*>(params)->tokens;
+  if (tokens.shape[0] > 0) *at<std::int32_t>(tokens, 0) = -1;
+  return status;
 }
 
 // Two prompts that begin alike (the second comes later), one that comes together with the second,
@@ -320,6 +331,25 @@ TEST(SessionServing, LateRequestsComeEarlierWhereNothingElseIsLeft) {
   EXPECT_LT(session->history().size(), 40u);
   EXPECT_EQ(session->serving().requests()[1].state, RequestState::kFinished);
   EXPECT_EQ(session->serving().requests()[1].hit_tokens, 256);
+}
+
+TEST(SessionServing, RequestsWithoutATokenAreTold) {
+  LaneRegistry lanes = all_lanes();
+  Lane nothing = *lanes.find("cpu");
+  nothing.name = "nothing";
+  nothing.ops[AS_OP_SAMPLE] = samples_nothing;
+  lanes.add(nothing);
+  RunOptions options;
+  options.session.references = References::kNone;
+  options.session.lanes = {"nothing"};
+  options.steps = 40;
+  const auto run = run_scenario(sharing(), lanes, options, nullptr);
+  ASSERT_TRUE(run) << run.error().text();
+  EXPECT_EQ(run->serving.aborted, 4);
+  EXPECT_EQ(run->serving.tokenless, 3) << "one is taken away by the scenario";
+  const std::string text = format_report(make_report(sharing(), options, *run, ""), false);
+  EXPECT_NE(text.find("3 requests ended before their end: all logits were NaN"), std::string::npos)
+      << text;
 }
 
 }  // namespace session_serving_test
