@@ -46,8 +46,8 @@ void compare_stats(const std::string& name, const std::optional<TapStats>& x,
     diff.open = true;
     diff.why = !x || !y ? fmt::format("{} was recorded without a checksum", name)
                         : fmt::format(
-                              "the values of {} were not kept, and the step holds other "
-                              "tokens in the second",
+                              "the values of {} were not kept, and its checksums are of other "
+                              "rows of the step in the second",
                               name);
     return;
   }

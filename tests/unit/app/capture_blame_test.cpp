@@ -149,13 +149,14 @@ class CaptureBlameTest : public testing::Test {
   }
   std::shared_ptr<const Capture> record(const std::vector<std::string>& lanes,
                                         References references, CaptureLevel level,
-                                        const Scenario& scenario, std::int64_t steps = 4) {
+                                        const Scenario& scenario, std::int64_t steps = 4,
+                                        std::int64_t rows = 0) {
     RecordOptions options;
     options.run.session.references = references;
     options.run.session.threads = 2;
     options.run.session.lanes = lanes;
     options.run.steps = steps;
-    options.rows = 0;
+    options.rows = rows;
     options.capture.level = level;
     options.capture.weights = level == CaptureLevel::kFull;
     static int recorded = 0;
@@ -279,6 +280,19 @@ TEST_F(CaptureBlameTest, EqualTablesAreEqualByChecksums) {
   EXPECT_GT(counted(d, DiffVerdict::kEqual), 150);
   EXPECT_EQ(counted(d, DiffVerdict::kUnknown), d.placements);
   EXPECT_EQ(counted(d, DiffVerdict::kWithin), 0);
+}
+
+// The step is the same in both: of one more rows were kept.
+TEST_F(CaptureBlameTest, ChecksumsOfOtherRowsAreNotTakenForOtherTokens) {
+  const Scenario scenario = selective_scenario();
+  const auto none = References::kNone;
+  const auto a = record({"cpu"}, none, CaptureLevel::kTables, scenario, 2, 16);
+  const auto b = record({"cpu"}, none, CaptureLevel::kFull, scenario, 2);
+  const std::string open = open_text(diff(*a, *b));
+  EXPECT_NE(open.find("were not kept, and its checksums are of other rows of the step"),
+            std::string::npos)
+      << open;
+  EXPECT_EQ(open.find("other tokens"), std::string::npos) << open;
 }
 
 TEST_F(CaptureBlameTest, TablesNameAWrongFloatByTheVerdictOfItsRecording) {
