@@ -21,6 +21,7 @@
 #include "app/wiring/wiring.h"
 #include "engine/io/json_file.h"
 #include "engine/io/shell_word.h"
+#include "engine/model/numbers.h"
 #include "engine/opcase/case_file.h"
 #include "engine/session/place.h"
 #include "kernels/cpu/thread_pool.h"
@@ -85,8 +86,10 @@ Result<as_status> save_command(const SaveCommand& c) {
   if (c.at.json) {
     say_json(json({{"file", c.output}, {"op", kept->op.name}, {"bytes", bytes}}));
   } else {
-    say("{}: {}, {} tensors, {} caches, {}\n", c.output, format_place(*place), kept->tensors.size(),
-        kept->caches.size(), format_bytes(static_cast<double>(bytes)));
+    say("{}: {}, {}, {}, {}\n", c.output, format_place(*place),
+        plural(to_count(kept->tensors.size()), "tensor", "tensors"),
+        plural(to_count(kept->caches.size()), "cache", "caches"),
+        format_bytes(static_cast<double>(bytes)));
   }
   return AS_OK;
 }

@@ -29,6 +29,12 @@ TEST_F(CaseExplain, ARightCallHasNothingToExplain) {
   EXPECT_NE(out.out.find("nothing to explain"), std::string::npos) << out.out;
 }
 
+TEST_F(CaseExplain, WhatWasSavedIsCounted) {
+  const Outcome one =
+      run({"case", "save", "early", "--at", "1/1/q_rope_kv_insert", "-o", path("insert.json")});
+  EXPECT_NE(one.out.find("6 tensors, 1 cache, "), std::string::npos) << one.out;
+}
+
 TEST_F(CaseExplain, ALaneGetsItsPatternAndItsMistake) {
   const Outcome out = run({"case", "explain", case_, "--lane", "mutant:lse_in_base_2"});
   EXPECT_EQ(out.code, 1) << out.err;
