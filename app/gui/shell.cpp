@@ -157,6 +157,7 @@ void Shell::frame(bool changed) {
   ImGui::PushStyleColor(ImGuiCol_WindowBg, 0);
   ImGui::DockSpaceOverViewport(dockspace, viewport, ImGuiDockNodeFlags_PassthruCentralNode);
   ImGui::PopStyleColor(2);
+  follow_failure();
   draw_panels();
   drawn_ = !build_layout_ && load_layout_.empty();
   for (const auto& overlay : overlays_) overlay->draw(ui_);
@@ -242,6 +243,20 @@ void Shell::handle_shortcuts() {
   }
   // Run last: a command may change the registry's shortcuts.
   if (!pressed.empty() && !popup) ui_.run(pressed);
+}
+
+// Rows of a cache that are wrong are no tensor: Bytes has them, beside those of the reference.
+void Shell::follow_failure() {
+  if (ui_.bench.landed() == landed_) return;
+  landed_ = ui_.bench.landed();
+  const OpTrace* op = ui_.bench.op();
+  const bool rows = op != nullptr && op->cache_rows(ui_.bench.selection().tap) != nullptr;
+  if (rows) {
+    ui_.run("panel.bytes");
+  } else if (on_rows_) {
+    ui_.run("panel.tensor");
+  }
+  on_rows_ = rows;
 }
 
 void Shell::draw_panels() {

@@ -84,6 +84,7 @@ class Shell {
   void draw_status_bar();
   const std::string& own_figures();
   bool something_changed();
+  void follow_failure();
   void draw_panels();
   void draw_panel_menu(Panel& panel);
   void show_front_tabs();
@@ -118,6 +119,8 @@ class Shell {
   std::string own_figures_;  // of the status bar
   double own_figures_at_ = 0;
   std::size_t messages_seen_ = 0;
+  std::uint64_t landed_ = 0;  // Workbench::landed() that was followed
+  bool on_rows_ = false;      // what was landed on last are rows of a cache
   struct Toast {
     Message message;
     double until = 0;

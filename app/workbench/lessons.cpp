@@ -77,17 +77,21 @@ LessonPage op_page(const Snapshot& snapshot, const TapResult& wrong) {
 LessonPage element_page(const Snapshot& snapshot, const TapResult& wrong) {
   LessonPage page;
   page.title = "The element";
-  page.panel = "tensor";
-  page.commands = {"cursor.first_failure", "panel.tensor"};
-  page.text = result_sentence(snapshot.trace(wrong.step), wrong);
+  const StepTrace* step = snapshot.trace(wrong.step);
+  const OpTrace* op = step != nullptr ? step->find(wrong.layer, wrong.op) : nullptr;
+  const bool rows = op != nullptr && op->cache_rows(wrong.tap) != nullptr;
+  page.panel = rows ? "bytes" : "tensor";
+  page.commands = {"cursor.first_failure", rows ? "panel.bytes" : "panel.tensor"};
+  page.text = result_sentence(step, wrong);
   if (wrong.introduced && wrong.introduced->differing > 0) {
     page.text +=
         fmt::format(" {} of {} elements differ.", format_count(wrong.introduced->differing),
                     format_count(wrong.elements));
   }
-  page.text +=
-      " The picture shows the value, the reference and their difference; the element is selected "
-      "in all panels.";
+  page.text += rows ? " Bytes has the row that was written and what the reference has in its "
+                      "place; the byte is selected in all panels."
+                    : " The picture shows the value, the reference and their difference; the "
+                      "element is selected in all panels.";
   return page;
 }
 

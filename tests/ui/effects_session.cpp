@@ -61,6 +61,20 @@ Effects session_effects() {
     t.user.wait(4);
     EXPECT_TRUE(t.shows("beyond rounding")) << "a control of the difference";
     EXPECT_EQ(t.selection().element, t.bench().op()->result("o")->worst->index);
+    // Wrong rows of a cache are shown as bytes, and what comes behind as a tensor again.
+    t.bench().plant("scale_rounded_down");
+    t.user.settle();
+    t.run("cursor.first_failure");
+    t.user.wait(4);
+    EXPECT_EQ(t.selection().tap, "cache");
+    EXPECT_TRUE(t.in_front("bytes"));
+    EXPECT_FALSE(t.in_front("tensor")) << "it lies behind";
+    t.bench().plant("sink_scaled");
+    t.user.settle();
+    t.run("cursor.first_failure");
+    t.user.wait(4);
+    EXPECT_TRUE(t.in_front("tensor"));
+    t.user.show("tensor");
   };
   e["run.back_until"] = [](Trial& t) {
     t.run("cursor.goto=7/3/wo_b");

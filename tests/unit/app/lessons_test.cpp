@@ -99,6 +99,8 @@ void find_all(const Scenario& scenario, const char* family) {
     EXPECT_NE(pages[1].text.find("other"), std::string::npos) << "no other op is blamed";
     EXPECT_NE(pages[2].text.find(wrong->tap), std::string::npos);
     EXPECT_NE(pages[2].text.find("is wrong at"), std::string::npos) << pages[2].text;
+    const bool rows = wrong->tap == "cache" || wrong->tap == "state";
+    EXPECT_EQ(pages[2].panel, std::string(rows ? "bytes" : "tensor")) << wrong->tap;
     EXPECT_NE(pages[3].text.find(lesson.change), std::string::npos);
     bench.remove_planted();
     bench.wait_idle();
