@@ -499,6 +499,11 @@ void ErrorPanel::draw_pattern(const Ui& ui, const StepTrace& step, const OpTrace
 void ErrorPanel::draw_causes(Ui& ui, const OpTrace& op) {
   const auto& causes = ui.bench.causes();
   if (causes != nullptr && causes->place == op.place) {
+    // Of tensors draw_pattern() has them already.
+    for (const ExplainedTap& tap : causes->why.taps) {
+      if (op.cache_rows(tap.tap) == nullptr) continue;
+      for (const ErrorFinding& finding : tap.findings) field("pattern", finding.sentence);
+    }
     for (const std::string& line : causes->why.causes()) field("cause", line);
     return;
   }

@@ -131,6 +131,10 @@ void ask_causes(Trial& t) {
   EXPECT_NE(named.find("mutant:sink_scaled"), std::string::npos) << named;
   EXPECT_TRUE(t.shows("mutant:sink_scaled gives the same output"));
   EXPECT_EQ(t.cursor(), failed);
+  t.run("lane.set=q_rope_kv_insert=mutant:codes_cut_off");
+  t.run("cursor.first_failure");
+  t.run("error.causes");
+  EXPECT_TRUE(t.shows("codes of all blocks, no scale")) << "rows of a cache have a pattern, too";
   t.run("lane.set=cpu");
   EXPECT_FALSE(t.bench().causes()) << "those were of another session";
 }
