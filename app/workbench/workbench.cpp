@@ -70,6 +70,10 @@ Result<void> warm_up(Session& session, const std::string& file, const std::strin
     }
     if (!*ran) return {};  // finished or cancelled before
   }
+  // With nothing left to run there would be no tensor to show: the last step runs again.
+  if (resumed && session.finished()) {
+    if (auto ok = session.step_back(); !ok) return ok;
+  }
   for (std::int64_t i = 0; i < kLiveSteps && !session.finished(); ++i) {
     if (auto ok = session.step(); !ok) return ok;
   }

@@ -252,6 +252,29 @@ TEST(Workbench, AKeptSessionIsResumedWithTheSameBytes) {
   fs::remove_all(folder);
 }
 
+// With its requests over there is no step left to run live: the last one is shown.
+TEST(Workbench, AKeptSessionThatIsOverShowsItsLastStep) {
+  const fs::path folder = fs::temp_directory_path() / "attnscope_workbench_over_test";
+  fs::remove_all(folder);
+  Workbench::Options options;
+  options.cache_folder = folder.string();
+  RunSetup setup = small_setup();
+  setup.scenario = small_scenario(60, 7);  // over with the step behind which it is kept
+  Place at[2];
+  for (Place& place : at) {
+    Workbench bench(options);
+    bench.open(setup, true);
+    bench.wait_idle();
+    EXPECT_TRUE(bench.snapshot()->finished);
+    EXPECT_FALSE(fs::is_empty(folder)) << "it was kept";
+    ASSERT_NE(bench.step(), nullptr);
+    EXPECT_EQ(bench.cursor().step, bench.snapshot()->steps.back()->step);
+    place = bench.cursor();
+  }
+  EXPECT_EQ(at[0], at[1]);
+  fs::remove_all(folder);
+}
+
 TEST(Workbench, ALongRunCanBeCancelledAndGoesOn) {
   Workbench bench({});
   bench.open(small_setup(References::kBoth), false);
