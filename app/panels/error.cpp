@@ -240,15 +240,21 @@ const ShownResult& ErrorPanel::shown_of(const StepTrace& step, const OpTrace& op
 }
 
 void ErrorPanel::draw_legend() const {
+  const auto wrap = [](float wanted) {
+    if (ImGui::GetContentRegionAvail().x < wanted) ImGui::NewLine();
+  };
   for (int i = 0; i < kErrorKinds; ++i) {
     const auto kind = static_cast<ErrorKind>(i);
     if (i > 0) ImGui::SameLine(0, px(12));
+    const float swatch = ImGui::GetFontSize() + px(8);
+    wrap(ImGui::CalcTextSize(error_kind_name(kind)).x + swatch);
     ImGui::BeginGroup();
     legend(kind_colour(kind, Verdict::kRounding), error_kind_name(kind));
     ImGui::EndGroup();
     if (ImGui::IsItemHovered()) tooltip(error_kind_help(kind));
   }
   ImGui::SameLine(0, px(12));
+  wrap(ImGui::CalcTextSize("budget used").x);
   ImGui::TextDisabled("budget used");
   if (ImGui::IsItemHovered()) tooltip(kBudgetHelp);
 }

@@ -192,6 +192,25 @@ TEST(Driven, TheLegendOfASelectionStaysInItsPanel) {
   });
 }
 
+// The same of the Error panel's, where letters are large.
+TEST(Driven, TheLegendOfErrorsStaysInItsPanel) {
+  DrivenApp app;
+  app.drive([&](User& user) {
+    show_after_run(app, user, 3, "cpu", "cursor.goto=0/1/sparse_attention", "error");
+    ImGui::GetIO().DisplaySize = ImVec2(1280, 720);
+    for (const char* command : {"settings.scale=2", "layout.error"}) {
+      ASSERT_TRUE(app->commands().run(command)) << command;
+    }
+    user.settle();
+    user.show("error");
+    user.wait(4);
+    ASSERT_NE(user.screen().find("budget used"), std::string::npos) << user.screen();
+    const ImGuiWindow* panel = window_named("###error");
+    ASSERT_NE(panel, nullptr);
+    EXPECT_LE(panel->ContentSize.x, panel->InnerRect.GetWidth());
+  });
+}
+
 // What is wrong takes more words than what is right: the cards stay where they are seen.
 TEST(Driven, ALongSentenceLeavesThePipelineItsRoom) {
   DrivenApp app;
