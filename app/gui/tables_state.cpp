@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "app/gui/theme.h"
 #include "app/gui/widgets.h"
@@ -53,12 +54,12 @@ const StepTrace* step_with_tables(Ui& ui, const char* what) {
   }
   const StepTrace* step = bench.step();
   if (step == nullptr) {
+    const bool many = std::string_view(what).ends_with('s');
     const std::string place = fmt::format("cursor.goto={}/-/block_tables", bench.cursor().step);
-    empty_state(
-        ui,
-        fmt::format("{} of this step are no longer kept. Replaying the step brings them back.",
-                    what),
-        bench.cursor().step >= 0 ? place : "step.forward", CaptureLevel::kTables);
+    empty_state(ui,
+                fmt::format("{} of this step {} no longer kept. Replaying the step brings {} back.",
+                            what, many ? "are" : "is", many ? "them" : "it"),
+                bench.cursor().step >= 0 ? place : "step.forward", CaptureLevel::kTables);
     return nullptr;
   }
   if (!step->requests.empty()) return step;

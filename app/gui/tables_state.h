@@ -7,7 +7,7 @@
 namespace attnscope::gui {
 
 // The step whose tables are to be shown; nullptr, with the reason drawn, where there are none.
-// what: "The block tables" (of this step are no longer kept).
+// what: "The block tables" (of this step are no longer kept), "The plan" (.. is ..).
 const StepTrace* step_with_tables(Ui& ui, const char* what);
 
 // The step under the cursor; nullptr, with the reason drawn, without one. gone: what is said where

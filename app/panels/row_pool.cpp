@@ -182,7 +182,7 @@ void RowPoolPanel::fill_rows() {
 }
 
 void RowPoolPanel::draw(Ui& ui) {
-  const StepTrace* step = step_with_tables(ui, "The pool of rows");
+  const StepTrace* step = step_with_tables(ui, "The row pool");
   if (step == nullptr) return;
   refresh(ui, *step);
   if (!view_.why_empty.empty()) {
