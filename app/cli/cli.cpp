@@ -396,8 +396,27 @@ void add_blocks(CLI::App& app, Action& action) {
   add_layout(*blocks, action);
 }
 
+// Words that no command takes, in the order in which they were said.
+std::string extras_text(const CLI::App& app, const CLI::App& last) {
+  const std::vector<std::string> extras = app.remaining(true);
+  if (extras.empty() || !extras[0].starts_with("--")) {
+    return fmt::format("not expected: {}", fmt::join(extras, " "));
+  }
+  const std::string word = extras[0].substr(0, extras[0].find('='));
+  std::vector<std::string> names;
+  for (const CLI::App* of : {&last, &app}) {
+    for (const CLI::Option* option : of->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  const auto near = nearest_names(word, names);
+  return fmt::format("there is no option {}{}{}", word, near.empty() ? "" : "; did you mean ",
+                     fmt::join(near, ", "));
+}
+
 // One line: what is wrong with the words, and where help is.
-std::string usage_text(const CLI::App& app, const std::string& first, std::string problem) {
+std::string usage_text(const CLI::App& app, const std::string& first, const CLI::ParseError& e) {
+  std::string problem = e.what();
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
   const bool known = std::find(names.begin(), names.end(), first) != names.end();
@@ -413,6 +432,9 @@ std::string usage_text(const CLI::App& app, const std::string& first, std::strin
   while (!last->get_subcommands().empty()) {
     last = last->get_subcommands().back();
     command += last->get_name() + " ";
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&e) != nullptr && last != &app) {
+    problem = extras_text(app, *last);
   }
   if (last != &app && last->get_require_subcommand_min() > 0) {
     names.clear();
@@ -519,7 +541,7 @@ int run_words(const std::vector<std::string>& arguments) {
       app.exit(e);
       return all_said() ? AS_OK : AS_BAD_INPUT;
     }
-    say(stderr, "attnscope: {}\n", usage_text(app, first, e.what()));
+    say(stderr, "attnscope: {}\n", usage_text(app, first, e));
     return AS_USAGE;
   }
   allow_text_files_anywhere(any_text_file);

@@ -341,6 +341,13 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
   EXPECT_NE(run({"rum"}).err.find("no command 'rum'; did you mean run"), std::string::npos);
   EXPECT_NE(run({"zzzzz"}).err.find("commands: gui, run, record"), std::string::npos);
   EXPECT_NE(run({"run", file, "--unknown"}).err.find("attnscope run --help"), std::string::npos);
+  // Options of the command and those of all commands are near ones; other words come in their
+  // order.
+  EXPECT_NE(
+      run({"run", file, "--step", "2"}).err.find("there is no option --step; did you mean --steps"),
+      std::string::npos);
+  EXPECT_NE(run({"run", file, "--plugn=a"}).err.find("did you mean --plugin"), std::string::npos);
+  EXPECT_NE(run({"run", file, "b", "c"}).err.find("not expected: b c; "), std::string::npos);
   // Where a command has commands of its own, the help is that of the last one.
   EXPECT_NE(
       run({"mask", "show", "causal", "--tokens", "99999"}).err.find("attnscope mask show --he"),
