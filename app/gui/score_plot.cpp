@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -29,6 +30,14 @@ struct BarColours {
 struct BarEdges {
   float top = 0, cap_end = 0;
 };
+
+// Entries and ranks are whole numbers: ticks between them go without one.
+int whole_label(double value, char* text, int size, void*) {
+  const bool whole = std::fabs(value - std::round(value)) < 1e-6;
+  if (whole) return std::snprintf(text, to_size(size), "%.0f", value);
+  *text = '\0';
+  return 0;
+}
 
 }  // namespace
 
@@ -308,6 +317,7 @@ ScorePlotEvents ScorePlot::draw(const char* id, const TopKView& view, std::uint6
   // What is fitted is allowed, however few entries there are.
   ImPlot::SetupAxisZoomConstraints(ImAxis_X1, std::min(4.0, fitted_.X.Size()),
                                    static_cast<double>(view.visible) * 4 + 16);
+  ImPlot::SetupAxisFormat(ImAxis_X1, whole_label);
   ImPlot::SetupFinish();
 
   Frame frame;

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <implot_internal.h>
 
+#include <algorithm>
 #include <numeric>
+#include <string>
+#include <vector>
 
 #include "tests/ui/headless.h"
 
@@ -37,6 +40,9 @@ class ScorePlots : public testing::Test {
       headless_.frame([&] {
         plot_.draw("##scores", view, version, ScoreOrder::kEntry, -1, {600, 300});
         const ImPlotPlot* plot = ImPlot::GetPlot("##scores");
+        labels_.clear();
+        const ImPlotTicker& ticks = plot->XAxis(0).Ticker;
+        for (int t = 0; t < ticks.TickCount(); ++t) labels_.emplace_back(ticks.GetText(t));
         const ImPlotRange x = plot->XAxis(0).Range, y = plot->YAxis(0).Range;
         shown = ImPlotRect(x.Min, x.Max, y.Min, y.Max);
       });
@@ -51,6 +57,7 @@ class ScorePlots : public testing::Test {
     EXPECT_GE(shown.Y.Max, view.scores.back());
   }
 
+  std::vector<std::string> labels_;  // of the lower axis
   Headless headless_;
   ScorePlot plot_;
 };
@@ -62,6 +69,15 @@ TEST_F(ScorePlots, FollowFromFewEntriesToMany) {
     const TopKView view = view_of(visible, visible == 40 ? 25.0f : 0.5f);
     expect_all(view, draw(view, ++version));
   }
+}
+
+TEST_F(ScorePlots, NoEntryIsHalfAnEntry) {
+  draw(view_of(5, 1), 1);
+  for (const std::string& label : labels_) {
+    EXPECT_EQ(label.find('.'), std::string::npos) << label;
+  }
+  const auto said = std::ranges::count_if(labels_, [](const auto& label) { return label != ""; });
+  EXPECT_EQ(said, 5) << "0 to 4";
 }
 
 TEST_F(ScorePlots, ZoomLastsUntilAnotherScenario) {
