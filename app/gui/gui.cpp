@@ -90,10 +90,14 @@ Result<void> draw_frames(App& app, Platform& platform) {
 // about what is on the screen.
 Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
   const std::string name = options.scenario.empty() ? "default" : options.scenario;
+  const std::vector<std::string> commands = first_commands(options);
+  // A wrong word is said before the first steps run, which may take their time.
+  for (const std::string& command : commands) {
+    if (auto known = app.commands().find_named(command); !known) return known.error();
+  }
   if (auto ok = open_first(app, name, options); !ok) return ok;
   if (auto ok = choose_layout(app, options.layout); !ok) return ok;
   app.bench().wait_idle();
-  const std::vector<std::string> commands = first_commands(options);
   if (!commands.empty()) {
     if (auto ok = draw_frames(app, platform); !ok) return ok;
   }

@@ -90,22 +90,26 @@ const Command* CommandRegistry::find(std::string_view id) const {
   return it == by_id_.end() ? nullptr : &commands_[it->second];
 }
 
+Result<const Command*> CommandRegistry::find_named(std::string_view id_and_value) const {
+  const std::string_view id = trimmed(id_and_value.substr(0, id_and_value.find('=')));
+  if (const Command* command = find(id)) return command;
+  std::vector<std::string> ids;
+  ids.reserve(commands_.size());
+  for (const Command& c : commands_) ids.push_back(c.id);
+  const auto near = nearest_names(id, ids);
+  return usage_error(fmt::format("there is no command \"{}\"", shortened(id)),
+                     near.empty() ? "the palette (Ctrl+P) lists all commands"
+                                  : fmt::format("did you mean {}?", fmt::join(near, ", ")));
+}
+
 Result<void> CommandRegistry::run(std::string_view id_and_value) {
   ++runs_;
   const std::size_t equals = id_and_value.find('=');
-  const std::string_view id = trimmed(id_and_value.substr(0, equals));
   const bool has_value = equals != std::string_view::npos;
   const std::string value(has_value ? trimmed(id_and_value.substr(equals + 1)) : "");
-  const Command* command = find(id);
-  if (command == nullptr) {
-    std::vector<std::string> ids;
-    ids.reserve(commands_.size());
-    for (const Command& c : commands_) ids.push_back(c.id);
-    const auto near = nearest_names(id, ids);
-    return usage_error(fmt::format("there is no command \"{}\"", shortened(id)),
-                       near.empty() ? "the palette (Ctrl+P) lists all commands"
-                                    : fmt::format("did you mean {}?", fmt::join(near, ", ")));
-  }
+  const auto named = find_named(id_and_value);
+  if (!named) return named.error();
+  const Command* command = *named;
   if (has_value && command->argument.empty()) {
     return usage_error(
         fmt::format("{} takes no value, \"{}\" was given", command->id, shortened(value)),

@@ -36,6 +36,8 @@ class CommandRegistry {
   // The id must be new (a programmer's error otherwise).
   void add(Command command);
   const Command* find(std::string_view id) const;
+  // Of "id" or "id=value". Unknown id: AS_USAGE with the nearest ids.
+  Result<const Command*> find_named(std::string_view id_and_value) const;
   const std::vector<Command>& all() const { return commands_; }  // in order of registration
 
   // "id" or "id=value". Unknown id: AS_USAGE with the nearest ids; disabled: AS_USAGE with why.

@@ -159,6 +159,18 @@ TEST_F(OffScreen, APlaceThatIsNotThereEndsWithOneCode) {
   }
 }
 
+// Before a scenario is opened, let alone run.
+TEST_F(OffScreen, ACommandThatIsNotThereIsSaidFirst) {
+  options_.scenario = "no-such-scenario";
+  options_.commands = {"step.forward", "step.forwards=2"};
+  const auto ran = run();
+  ASSERT_FALSE(ran);
+  EXPECT_EQ(ran.error().code, AS_USAGE);
+  EXPECT_NE(ran.error().text().find("there is no command \"step.forwards\"; did you mean"),
+            std::string::npos)
+      << ran.error().text();
+}
+
 TEST_F(OffScreen, PixelsComeFromTheRenderer) {
   App app(App::Options(), {make_panels});
   auto platform = make_offscreen(320, 240);
