@@ -42,47 +42,48 @@ int exponent_rounded_down(float amax) {
   return exact ? up : up - 1;
 }
 
-std::int32_t scale_rounded_down(const void* params, const as_call* call, as_error* error) {
+// The op, then change(p, token, where its row lies) of every row that was written.
+template <class Change>
+std::int32_t with_written_rows(const void* params, const as_call* call, as_error* error,
+                               const Change& change) {
   const WithRows rows(params);
   const auto spoil = [&](const Insert& p) {
     for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
       const std::int64_t slot = *at<std::int64_t>(p.slots, t);
-      if (slot < 0) continue;
-      const as_row_address to = as_cache_row(&p.cache, slot);
-      for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
-        float x[AS_QUANT_BLOCK];
-        for (int i = 0; i < AS_QUANT_BLOCK; ++i) {
-          x[i] = cpu::bf16_to_float(at<bf16_t>(p.kv_row, t, block * AS_QUANT_BLOCK + i)->bits);
-        }
-        const int exponent = exponent_rounded_down(cpu::abs_max(x, AS_QUANT_BLOCK));
-        to.scales[block] = cpu::exponent_to_ue8m0(exponent);
-        cpu::encode_e4m3(x, AS_QUANT_BLOCK, exponent, to.payload + block * AS_QUANT_BLOCK);
-      }
+      if (slot >= 0) change(p, t, as_cache_row(&p.cache, slot));
     }
     return AS_OK;
   };
   return spoil_after<Insert>(AS_OP_Q_ROPE_KV_INSERT, rows.params(params), call, error, spoil);
 }
 
+std::int32_t scale_rounded_down(const void* params, const as_call* call, as_error* error) {
+  const auto change = [](const Insert& p, std::int64_t t, const as_row_address& to) {
+    for (int block = 0; block < AS_QUANT_BLOCKS; ++block) {
+      float x[AS_QUANT_BLOCK];
+      for (int i = 0; i < AS_QUANT_BLOCK; ++i) {
+        x[i] = cpu::bf16_to_float(at<bf16_t>(p.kv_row, t, block * AS_QUANT_BLOCK + i)->bits);
+      }
+      const int exponent = exponent_rounded_down(cpu::abs_max(x, AS_QUANT_BLOCK));
+      to.scales[block] = cpu::exponent_to_ue8m0(exponent);
+      cpu::encode_e4m3(x, AS_QUANT_BLOCK, exponent, to.payload + block * AS_QUANT_BLOCK);
+    }
+  };
+  return with_written_rows(params, call, error, change);
+}
+
 // Codes are cut off towards zero, as a conversion by bits alone does it.
 std::int32_t codes_cut_off(const void* params, const as_call* call, as_error* error) {
-  const WithRows rows(params);
-  const auto spoil = [&](const Insert& p) {
-    for (std::int64_t t = 0; t < p.slots.shape[0]; ++t) {
-      const std::int64_t slot = *at<std::int64_t>(p.slots, t);
-      if (slot < 0) continue;
-      const as_row_address to = as_cache_row(&p.cache, slot);
-      for (int i = 0; i < AS_NOPE_DIM; ++i) {
-        std::uint8_t& code = to.payload[i];
-        const float x = cpu::bf16_to_float(at<bf16_t>(p.kv_row, t, i)->bits);
-        const float scale = cpu::exp2i(int{to.scales[i / AS_QUANT_BLOCK]} - 127);
-        // Codes of one sign are in the order of their magnitudes.
-        if (std::fabs(cpu::e4m3_to_float(code) * scale) > std::fabs(x)) --code;
-      }
+  const auto change = [](const Insert& p, std::int64_t t, const as_row_address& to) {
+    for (int i = 0; i < AS_NOPE_DIM; ++i) {
+      std::uint8_t& code = to.payload[i];
+      const float x = cpu::bf16_to_float(at<bf16_t>(p.kv_row, t, i)->bits);
+      const float scale = cpu::exp2i(int{to.scales[i / AS_QUANT_BLOCK]} - 127);
+      // Codes of one sign are in the order of their magnitudes.
+      if (std::fabs(cpu::e4m3_to_float(code) * scale) > std::fabs(x)) --code;
     }
-    return AS_OK;
   };
-  return spoil_after<Insert>(AS_OP_Q_ROPE_KV_INSERT, rows.params(params), call, error, spoil);
+  return with_written_rows(params, call, error, change);
 }
 
 std::int64_t positions_end(const as_tensor& positions) {
