@@ -319,16 +319,12 @@ void add_pack(CLI::App& app, Action& action) {
       while (from.size() > 1 && from.back() == '/') from.pop_back();
       const std::string to = c->to.empty() ? from + ".tar.zst" : c->to;
       if (auto ok = check_free(to, c->force); !ok) return ok.error();
-      auto capture = Capture::open(from);
-      if (!capture) return capture.error();
-      const Result<void> whole = (*capture)->verify();
       auto totals = pack_capture(from, to, c->level);
       if (!totals) return totals.error();
       const as_status printed = print(*totals, to);
-      if (whole) return printed;
-      // What is left of it may be all there is: it is packed, and said to be no whole.
-      return Error{whole.error().code, whole.error().message + "; packed as it is",
-                   whole.error().hint};
+      if (!totals->damage) return printed;
+      totals->damage->message += "; packed as it is";
+      return *totals->damage;
     };
   });
   auto* unpack = app.add_subcommand("unpack", "Make a capture of a packed file");

@@ -341,6 +341,7 @@ Result<PackTotals> pack_capture(const std::string& folder, const std::string& pa
   ArchiveWriter tar(out);
   if (auto ok = tar.open(); !ok) return ok.error();
   PackTotals totals;
+  if (auto whole = (*capture)->verify(); !whole) totals.damage = whole.error();
   std::vector<std::string> names;
   const fs::path root = (*capture)->path();
   for (const auto& entry : fs::recursive_directory_iterator(root, code)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "kernels/params/result.h"
@@ -13,6 +14,8 @@ struct PackTotals {
   std::uint64_t files = 0;
   std::uint64_t bytes = 0;   // of the capture
   std::uint64_t packed = 0;  // of the file
+  // What in the capture does not fit its checksums; it may be all there is, and is packed as it is.
+  std::optional<Error> damage;
 };
 
 // Those that pack, with versions; empty in a build without them.
