@@ -211,7 +211,6 @@ struct SimRunner {
     auto lane = find_case_lane(registry, "ref.sim", kept.op);
     if (!lane) return lane.error();
     CaseRunOptions options = case_options(registry, kept.op, tolerances, pool.handle());
-    options.judge_kept_lists = true;
     options.keep_references = keep_references;
     return run_case(kept, *lane, options);
   }

@@ -33,7 +33,8 @@ struct CaseRunOptions {
   int repeat = 1;  // calls timed; the fastest counts
   bool keep_references = false;
   // A kept selection of the right set that is no list of entries is wrong as well, since a case may
-  // be another engine's. Mistakes are not asked so: what they leave unwritten differs by call.
+  // be another engine's; beside a reference it always is. Mistakes are not asked so: what they
+  // leave unwritten differs by call.
   bool judge_kept_lists = false;
 };
 
