@@ -12,6 +12,14 @@
 namespace attnscope {
 namespace {
 
+// Place of an entry in a token's list; 0 when it is not there.
+std::int64_t place_of(const as_tensor& indices, std::int64_t token, std::int32_t entry) {
+  for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
+    if (*at<std::int32_t>(indices, token, k) == entry) return k;
+  }
+  return 0;
+}
+
 // Entries of one row, sorted; the first complaint about its form, if any, and at which rank.
 struct List {
   std::vector<std::int32_t> set;
@@ -48,14 +56,6 @@ struct List {
                fmt::format("token {}: {} entries selected, {} visible and wanted", token, chosen,
                            wanted));
     }
-  }
-
-  // Place of an entry in a token's list; 0 when it is not there.
-  static std::int64_t place_of(const as_tensor& indices, std::int64_t token, std::int32_t entry) {
-    for (std::int64_t k = 0; k < indices.shape[1]; ++k) {
-      if (*at<std::int32_t>(indices, token, k) == entry) return k;
-    }
-    return 0;
   }
 };
 
@@ -144,8 +144,8 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
       }
       // Where an entry stands that the other list lacks.
       const std::int64_t place = !swap.ours.empty()
-                                     ? List::place_of(indices, token, swap.ours.front())
-                                     : List::place_of(reference, token, swap.theirs.front());
+                                     ? place_of(indices, token, swap.ours.front())
+                                     : place_of(reference, token, swap.theirs.front());
       out.worst = {{token, place},
                    swap.ours.empty() ? -1.0 : swap.ours.front(),
                    swap.theirs.empty() ? -1.0 : swap.theirs.front()};
