@@ -1,13 +1,13 @@
 // A capture that is being recorded is nobody else's, and a finished one is replaced where that is
 // wanted.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 
 #include "app/reports/capture_record.h"
 #include "app/wiring/wiring.h"
+#include "tests/unit/app/cli_fixture.h"
 #include "tests/unit/app/small_scenario.h"
 
 namespace attnscope {
@@ -15,15 +15,8 @@ namespace capture_held_test {
 
 namespace fs = std::filesystem;
 
-class CaptureHeld : public testing::Test {
+class CaptureHeld : public CliTest {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("attnscope-held-" + std::to_string(getpid()));
-    fs::create_directories(folder_);
-    path_ = (folder_ / "a.acap").string();
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   static Result<RecordResult> record(const CaptureOptions& capture, std::int64_t steps,
                                      const std::string& path) {
     RecordOptions options;
@@ -33,7 +26,11 @@ class CaptureHeld : public testing::Test {
     return record_scenario(small_scenario(), all_lanes(), options, path, nullptr);
   }
 
-  fs::path folder_;
+  void SetUp() override {
+    CliTest::SetUp();
+    path_ = path("a.acap");
+  }
+
   std::string path_;
 };
 
