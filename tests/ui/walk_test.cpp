@@ -20,11 +20,7 @@ std::uint64_t setting(const char* name, std::uint64_t fallback) {
   return value != nullptr ? std::strtoull(value, nullptr, 10) : fallback;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::uint64_t kActions = 20000;
-#else
 constexpr std::uint64_t kActions = 1000;
-#endif
 
 // An assets folder whose only scenario is a small one, since a walker opens whatever there is; and
 // a home and working folder of its own.

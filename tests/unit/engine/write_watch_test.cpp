@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/unit/sanitizer.h"
+
 namespace attnscope {
 namespace write_watch_test {
 
@@ -146,17 +148,9 @@ TEST(WriteWatch, SaysOfMemoryWithinAPageThatItWasWritten) {
   EXPECT_TRUE(watch.written(0));
 }
 
-// A sanitizer ends the program in its own way. g++ tells of one by a macro, clang by a feature.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kOwnHandler = true;
-#elif defined(__has_feature)
-constexpr bool kOwnHandler = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kOwnHandler = false;
-#endif
-
 void expect_fault(const std::function<void()>& act) {
-  if (kOwnHandler) {
+  // A sanitizer ends the program in its own way.
+  if (kAddressSanitizer || kThreadSanitizer) {
     EXPECT_DEATH(act(), "");
   } else {
     EXPECT_EXIT(act(), testing::KilledBySignal(SIGSEGV), "");

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "tests/unit/reference/lane_test.h"
+#include "tests/unit/sanitizer.h"
 
 namespace attnscope::reference {
 namespace torch_module_test {
@@ -86,6 +87,7 @@ TEST_F(TorchModuleTest, IsReportedWhenItDoesNotLoad) {
 
 // OpenBLAS waits without end where it finds no address space.
 TEST_F(TorchModuleTest, IsNotTriedWhereAddressSpaceIsShort) {
+  if (kAddressSanitizer) GTEST_SKIP() << "the sanitizer takes terabytes of address space itself";
   const auto use = [] {
     rlimit space{};
     getrlimit(RLIMIT_AS, &space);
