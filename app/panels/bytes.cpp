@@ -397,10 +397,9 @@ void BytesPanel::draw_cell(std::int64_t i, ImVec2 min, ImVec2 max, double larges
   std::string text;
   ImU32 back = t.surface, colour = t.text;
   if (form_ == 0) text = fmt::format("{:02x}", view.bytes[to_size(i)]);
-  if (field.format == ByteFormat::kPadding) {
+  if (field.kind == AS_FIELD_PADDING) {
     colour = t.text_faint;
-  } else if (field.format == ByteFormat::kUe8m0 || field.format == ByteFormat::kFloatScale ||
-             field.format == ByteFormat::kZeroPoint) {
+  } else if (field.kind != AS_FIELD_ELEMENT) {
     back = t.raised;
   } else {
     const DecodedElement e = decode_element(view, form_ == 0 ? field.dim : i);

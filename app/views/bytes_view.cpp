@@ -31,29 +31,7 @@ std::uint32_t load_little(const std::uint8_t* p, std::int64_t bytes) {
   return value;
 }
 
-bool quantised(ByteFormat format) {
-  return format == ByteFormat::kE4m3 || format == ByteFormat::kE5m2 ||
-         format == ByteFormat::kE2m1 || format == ByteFormat::kI8;
-}
-
-ByteFormat format_of(std::int32_t code) {
-  switch (code) {
-    case AS_CODE_E4M3:
-      return ByteFormat::kE4m3;
-    case AS_CODE_E5M2:
-      return ByteFormat::kE5m2;
-    case AS_CODE_E2M1:
-      return ByteFormat::kE2m1;
-    case AS_CODE_BF16:
-      return ByteFormat::kBf16;
-    case AS_CODE_F16:
-      return ByteFormat::kF16;
-    case AS_CODE_I8:
-      return ByteFormat::kI8;
-    default:
-      return ByteFormat::kFloat;
-  }
-}
+bool quantised(std::int32_t code) { return as_code_bits(code) > 0 && as_code_bits(code) <= 8; }
 
 double code_value(std::int32_t code, std::uint32_t bits) {
   const auto half = [](std::uint32_t h) {
@@ -100,50 +78,26 @@ const char* record_name(std::int32_t record) {
   return format != nullptr ? format->words : "row";
 }
 
-const char* byte_format_name(ByteFormat format) {
-  switch (format) {
-    case ByteFormat::kE4m3:
-      return "e4m3";
-    case ByteFormat::kBf16:
-      return "bf16";
-    case ByteFormat::kE5m2:
-      return "e5m2";
-    case ByteFormat::kF16:
-      return "f16";
-    case ByteFormat::kI8:
-      return "i8";
-    case ByteFormat::kE2m1:
-      return "e2m1";
-    case ByteFormat::kZeroPoint:
-      return "zero point";
-    case ByteFormat::kFloat:
-      return "f32";
-    case ByteFormat::kUe8m0:
-      return "UE8M0";
-    case ByteFormat::kFloatScale:
-      return "f32 scale";
-    case ByteFormat::kPadding:
-      return "padding";
-  }
-  return "?";
-}
-
 ByteField field_of_byte(std::int32_t record, std::int32_t width, std::int64_t byte,
                         std::int32_t heads) {
   const as_row_layout l = as_row_layout_of(record, width, heads, 1);
-  if (l.format == nullptr) return {ByteFormat::kPadding, -1, 0, byte, 1};
+  if (l.format == nullptr) return {.first = byte};
   const as_row_field f = as_field_at(&l, byte);
+  if (f.kind == AS_FIELD_PADDING) return {.first = byte};
   const std::int64_t dim = f.first < 0 ? -1 : f.head * l.width + f.first;
-  switch (f.kind) {
+  return {f.kind, f.code, dim, f.count, f.at, f.bytes};
+}
+
+std::string field_name(const ByteField& field) {
+  switch (field.kind) {
     case AS_FIELD_ELEMENT:
-      return {format_of(f.code), dim, f.count, f.at, f.bytes};
+      return as_code_name(field.code);
     case AS_FIELD_SCALE:
-      return {f.code == AS_CODE_UE8M0 ? ByteFormat::kUe8m0 : ByteFormat::kFloatScale, dim, f.count,
-              f.at, f.bytes};
+      return fmt::format("{} scale", as_code_name(field.code));
     case AS_FIELD_ZERO:
-      return {ByteFormat::kZeroPoint, dim, f.count, f.at, f.bytes};
+      return "zero point";
     default:
-      return {ByteFormat::kPadding, -1, 0, byte, 1};
+      return "padding";
   }
 }
 
@@ -161,12 +115,13 @@ DecodedElement decode_element(const RecordBytes& row, std::int64_t dim) {
   if (l.format == nullptr) return out;
   const as_element_place e = as_element_at(&l, 0, dim / l.width, dim % l.width);
   const std::int64_t bits = as_code_bits(e.code);
-  out.format = format_of(e.code);
+  out.code_kind = e.code;
   out.code = load_little(row.bytes.data() + e.at, std::max<std::int64_t>(1, bits / 8)) >> e.shift;
   if (bits == 4) out.code &= 0xf;
   out.code_value = code_value(e.code, out.code);
   out.saturated = saturated(e.code, out.code);
   if (e.zero >= 0) out.zero_point = load_float(row.bytes.data() + e.zero);
+  out.scale_kind = e.scale_kind;
   if (e.scale_index >= 0) {
     const bool known = e.scale_index < static_cast<std::int64_t>(row.beside.size());
     out.beside = out.scaled = true;
@@ -189,28 +144,9 @@ DecodedElement decode_element(const RecordBytes& row, std::int64_t dim) {
   return out;
 }
 
-namespace {
-int digits_of(ByteFormat format) {
-  switch (format) {
-    case ByteFormat::kE2m1:
-      return 1;
-    case ByteFormat::kE4m3:
-    case ByteFormat::kE5m2:
-    case ByteFormat::kI8:
-      return 2;
-    case ByteFormat::kBf16:
-    case ByteFormat::kF16:
-      return 4;
-    default:
-      return 8;
-  }
-}
-}  // namespace
-
 std::string element_words(const DecodedElement& e) {
-  const int digits = digits_of(e.format);
-  std::string text = fmt::format("0x{:0{}x} = {} ({})", e.code, digits, format_exact(e.code_value),
-                                 byte_format_name(e.format));
+  std::string text = fmt::format("0x{:0{}x} = {} ({})", e.code, as_code_bits(e.code_kind) / 4,
+                                 format_exact(e.code_value), as_code_name(e.code_kind));
   if (e.beside) {
     text += std::isnan(e.scale)
                 ? std::string(" \xc3\x97 the scale beside the cache, which is not kept")
@@ -219,14 +155,14 @@ std::string element_words(const DecodedElement& e) {
   } else if (e.scaled && e.zero_point != 0) {
     text = fmt::format("({} - {} (zero point)) \xc3\x97 {} (f32 scale) = {}", text,
                        format_exact(e.zero_point), format_exact(e.scale), format_exact(e.value));
-  } else if (e.scaled && e.scale_code > 0xff && e.scale != std::ldexp(1.0, e.scale_exponent)) {
+  } else if (e.scaled && e.scale_kind == AS_CODE_F32 &&
+             e.scale != std::ldexp(1.0, e.scale_exponent)) {
     text +=
         fmt::format(" \xc3\x97 {} (f32 scale) = {}", format_exact(e.scale), format_exact(e.value));
   } else if (e.scaled) {
     text += fmt::format(" \xc3\x97 2^{} ({}) = {}", e.scale_exponent,
-                        e.format == ByteFormat::kE4m3 && e.scale_code > 0xff
-                            ? std::string("f32 scale")
-                            : fmt::format("UE8M0 0x{:02x}", e.scale_code),
+                        e.scale_kind == AS_CODE_F32 ? std::string("f32 scale")
+                                                    : fmt::format("UE8M0 0x{:02x}", e.scale_code),
                         format_exact(e.value));
   }
   if (e.saturated) text += ", saturated";
@@ -237,27 +173,22 @@ std::string field_words(const RecordBytes& row, std::int64_t byte) {
   const ByteField field = field_of_byte(row.record, row.width, byte, row.heads);
   const std::uint32_t code =
       load_little(row.bytes.data() + field.first, std::min<std::int64_t>(field.length, 4));
-  switch (field.format) {
-    case ByteFormat::kPadding:
-      return fmt::format("byte {}: padding, 0x{:02x}", byte, code);
-    case ByteFormat::kUe8m0:
-      return fmt::format("byte {}: UE8M0 0x{:02x} = 2^{}, scales dims {}-{}", byte, code,
-                         static_cast<int>(code) - 127, field.dim, field.dim + field.dims - 1);
-    case ByteFormat::kFloatScale:
-    case ByteFormat::kZeroPoint:
-      return fmt::format("bytes {}-{}: {} {}, for {}", field.first, field.first + 3,
-                         byte_format_name(field.format),
-                         format_exact(load_float(row.bytes.data() + field.first)),
-                         field.dims == row.width
-                             ? fmt::format("all {} dims", field.dims)
-                             : fmt::format("dims {}-{}", field.dim, field.dim + field.dims - 1));
-    default:
-      break;
+  const auto last = field.dim + field.dims - 1;
+  if (field.kind == AS_FIELD_PADDING) return fmt::format("byte {}: padding, 0x{:02x}", byte, code);
+  if (field.kind == AS_FIELD_SCALE && field.code == AS_CODE_UE8M0) {
+    return fmt::format("byte {}: UE8M0 0x{:02x} = 2^{}, scales dims {}-{}", byte, code,
+                       static_cast<int>(code) - 127, field.dim, last);
+  }
+  if (field.kind != AS_FIELD_ELEMENT) {
+    return fmt::format("bytes {}-{}: {} {}, for {}", field.first, field.first + 3,
+                       field_name(field), format_exact(load_float(row.bytes.data() + field.first)),
+                       field.dims == row.width ? fmt::format("all {} dims", field.dims)
+                                               : fmt::format("dims {}-{}", field.dim, last));
   }
   std::string text = field.length == 1
                          ? fmt::format("byte {}", byte)
                          : fmt::format("bytes {}-{}", field.first, field.first + field.length - 1);
-  for (std::int64_t d = field.dim; d < field.dim + field.dims; ++d) {
+  for (std::int64_t d = field.dim; d <= last; ++d) {
     text += fmt::format("\ndim {}: {}", d, element_words(decode_element(row, d)));
   }
   return text;
@@ -280,7 +211,7 @@ RecordStats record_stats(const RecordBytes& row, std::span<const std::uint8_t> r
   for (std::int64_t dim = 0; dim < row.width; ++dim) {
     const DecodedElement e = decode_element(row, dim);
     stats.nan += std::isnan(e.value) ? 1 : 0;
-    if (!quantised(e.format)) continue;
+    if (!quantised(e.code_kind)) continue;
     stats.saturated += e.saturated ? 1 : 0;
     stats.zeros += e.zero ? 1 : 0;
     if (stats.underflow >= 0 && e.zero && before[static_cast<std::size_t>(dim)] != 0) {

@@ -24,24 +24,10 @@ struct RecordBytes {
   std::span<const float> beside = {};  // scales beside the cache, where its rows have such
 };
 
-enum class ByteFormat {
-  kE4m3,
-  kE5m2,
-  kBf16,
-  kF16,
-  kE2m1,
-  kI8,
-  kFloat,
-  kUe8m0,
-  kFloatScale,
-  kZeroPoint,
-  kPadding
-};
-const char* byte_format_name(ByteFormat format);  // "e4m3", "bf16", ..
-
 // What a byte belongs to.
 struct ByteField {
-  ByteFormat format = ByteFormat::kPadding;
+  std::int32_t kind = AS_FIELD_PADDING;  // as_field_kind
+  std::int32_t code = AS_CODE_NONE;      // as_code that is stored
   std::int64_t dim = -1;    // first element it holds (a part of); of a scale: the first it scales
   std::int64_t dims = 0;    // elements held (2 for a pair of e2m1) or scaled
   std::int64_t first = 0;   // first byte of the field
@@ -50,6 +36,8 @@ struct ByteField {
 // Elements of head h are counted from h * width / heads on.
 ByteField field_of_byte(std::int32_t record, std::int32_t width, std::int64_t byte,
                         std::int32_t heads = 1);
+// "e4m3", "UE8M0 scale", "zero point", "padding"
+std::string field_name(const ByteField& field);
 // First byte of an element, of its scale and its zero point (-1: it has none).
 struct ElementBytes {
   std::int64_t payload = -1, scale = -1, zero = -1;
@@ -58,11 +46,12 @@ ElementBytes bytes_of_dim(std::int32_t record, std::int32_t width, std::int64_t 
                           std::int32_t heads = 1);
 
 struct DecodedElement {
-  ByteFormat format = ByteFormat::kFloat;
+  std::int32_t code_kind = AS_CODE_NONE;  // as_code
   std::uint32_t code = 0;
   double code_value = 0;  // before the scale
   bool scaled = false;
-  int scale_exponent = 0;  // scale = 2^exponent
+  int scale_exponent = 0;                  // scale = 2^exponent
+  std::int32_t scale_kind = AS_CODE_NONE;  // as_code
   std::uint32_t scale_code = 0;
   double scale = 1;
   bool beside = false;  // that is no part of the row

@@ -189,7 +189,7 @@ std::string worst_text(const StepTrace& step, const TapResult& result) {
       text += "token " + token_label(step, !is_sampled ? at : n < sampled.size() ? sampled[n] : -1);
     } else if (letter == "bytes" && rows != nullptr) {
       const ByteField field = field_of_byte(rows->record, rows->width, at, rows->heads);
-      text += fmt::format("byte {} ({}{})", at, byte_format_name(field.format),
+      text += fmt::format("byte {} ({}{})", at, field_name(field),
                           field.dim < 0 ? std::string()
                           : field.dims > 2
                               ? fmt::format(" of dims {}-{}", field.dim, field.dim + field.dims - 1)

@@ -79,7 +79,7 @@ TEST(BytesView, EveryByteNamesTheElementsWhoseBytesItHolds) {
     }
     for (const int n : covered) EXPECT_EQ(n, 1);
   }
-  EXPECT_EQ(field_of_byte(AS_RECORD_LATENT, AS_HEAD_DIM, 583).format, ByteFormat::kPadding);
+  EXPECT_EQ(field_of_byte(AS_RECORD_LATENT, AS_HEAD_DIM, 583).kind, AS_FIELD_PADDING);
   EXPECT_EQ(field_of_byte(AS_RECORD_LATENT, AS_HEAD_DIM, 449).dim, 448);
   EXPECT_EQ(field_of_byte(AS_RECORD_LATENT, AS_HEAD_DIM, 577).dim, 64);
 }
@@ -175,17 +175,21 @@ TEST(BytesView, ReadsRowsOfOtherFormats) {
   put(row, 20, 4);     // and zero point
   const RecordBytes int8{AS_RECORD_INT8_TOKEN_HEAD, 8, row, 2};
   const DecodedElement e = decode_element(int8, 6);
-  EXPECT_EQ(e.format, ByteFormat::kI8);
+  EXPECT_EQ(e.code_kind, AS_CODE_I8);
   EXPECT_DOUBLE_EQ(e.value, (100 - 4) * static_cast<double>(0.3f));
   EXPECT_TRUE(decode_element(int8, 7).saturated);
   EXPECT_DOUBLE_EQ(decode_element(int8, 7).code_value, -128);
   EXPECT_EQ(field_words(int8, 21), "bytes 20-23: zero point 4, for dims 4-7");
-  EXPECT_EQ(field_of_byte(int8.record, 8, 18, 2).format, ByteFormat::kFloatScale);
+  EXPECT_EQ(field_name(field_of_byte(int8.record, 8, 18, 2)), "f32 scale");
   EXPECT_EQ(scale_groups(int8).size(), 2u);
   EXPECT_NE(element_words(e).find("= 100 (i8) - 4 (zero point)) \xc3\x97 0.3"), std::string::npos)
       << element_words(e);
   EXPECT_TRUE(decode_element(int8, 0).zero);
   EXPECT_FALSE(decode_element(int8, 5).zero);  // code 0, and 0 - 4
+  put(row, 16, 0.5f);
+  put(row, 20, 0);
+  EXPECT_EQ(element_words(decode_element(int8, 6)),
+            "0x64 = 100 (i8) \xc3\x97 2^-1 (f32 scale) = 50");
 
   std::vector<std::uint8_t> latent(656, 0);
   latent[200] = 0x38;              // 1.0

@@ -168,7 +168,7 @@ TEST(ErrorView, WorstByteOfACacheRowIsNamedAsItsField) {
   EXPECT_EQ(cached->slot, 130);
   EXPECT_EQ(cached->row, 0);
   wrong.worst->index = {1, 577};
-  EXPECT_EQ(worst_text(step, wrong), "token 2103, byte 577 (UE8M0 of dims 64-127)");
+  EXPECT_EQ(worst_text(step, wrong), "token 2103, byte 577 (UE8M0 scale of dims 64-127)");
 
   // The row before quantisation names dims, and lies in the same slot.
   TapResult before = wrong;
