@@ -9,7 +9,6 @@
 #include "kernels/cpu/codec.h"
 #include "kernels/layout/records.h"
 #include "kernels/mutants/bugs.h"
-#include "kernels/mutants/gathered.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/tensor_view.h"
 
@@ -49,6 +48,19 @@ std::int32_t sink_scaled(const void* params, const as_call* call, as_error* erro
 
 std::int32_t sink_missing(const void* params, const as_call* call, as_error* error) {
   return with_sinks(params, call, error, [](std::int64_t, const Params&) { return -kInfinity; });
+}
+
+std::int32_t sink_twice(const void* params, const as_call* call, as_error* error) {
+  return with_sinks(params, call, error, [](std::int64_t h, const Params& p) {
+    return *at<float>(p.sinks, h) + std::numbers::ln2_v<float>;
+  });
+}
+
+// Logits go through exp2 and are multiplied by log2(e) before it; the sink is not.
+std::int32_t sink_of_base_2(const void* params, const as_call* call, as_error* error) {
+  return with_sinks(params, call, error, [](std::int64_t h, const Params& p) {
+    return *at<float>(p.sinks, h) * std::numbers::ln2_v<float>;
+  });
 }
 
 std::int32_t sink_of_other_heads(const void* params, const as_call* call, as_error* error) {
@@ -211,80 +223,27 @@ std::int32_t scale_of_base_2(const void* params, const as_call* call, as_error* 
   return with_scale(params, call, error, std::numbers::log2e);
 }
 
-// The op over window rows that fetch(slot, payload, scales) reads.
-template <class Fetch>
-std::int32_t with_window_rows(const void* params, const as_call* call, as_error* error,
-                              const Fetch& fetch) {
+// Logits and sinks, made for exp, are taken by exp2.
+std::int32_t weights_of_base_2(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Params p) {
-    const as_cache cache = p.cache;
-    const Gathered rows(cache, p.indices, p.topk_length,
-                        [&](std::int64_t slot, std::uint8_t* payload, std::uint8_t* scales) {
-                          fetch(cache, slot, payload, scales);
-                        });
-    p.cache = rows.cache();
-    p.indices = rows.indices();
-    return run_cpu(kOp, &p, call, error);
+    p.scale *= std::numbers::ln2;
+    return sink_of_base_2(&p, call, error);
   };
   return spoil_after<Params>(kOp, params, call, error, spoil);
 }
 
-void fetch_row(const as_cache& cache, std::int64_t slot, std::uint8_t* payload,
-               std::uint8_t* scales) {
-  const as_row_address from = as_cache_row(&cache, slot);
-  const std::int64_t bytes = as_payload_bytes(cache.record, cache.width);
-  std::memcpy(payload, from.payload, static_cast<std::size_t>(bytes));
-  std::memcpy(scales, from.scales, static_cast<std::size_t>(as_scale_bytes(cache.record)));
-}
-
-std::int32_t latent_page_interleaved(const void* params, const as_call* call, as_error* error) {
-  return with_window_rows(params, call, error, fetch_interleaved);
-}
-
-std::int32_t codes_read_as_fnuz(const void* params, const as_call* call, as_error* error) {
-  return with_window_rows(
-      params, call, error,
-      [](const as_cache& cache, std::int64_t slot, std::uint8_t* payload, std::uint8_t* scales) {
-        fetch_row(cache, slot, payload, scales);
-        for (int i = 0; i < AS_QUANT_BLOCKS; ++i) {
-          if (scales[i] > 0) --scales[i];
-        }
-      });
-}
-
-// The byte offset of a page is kept in too few bits, as 32 are in a large pool.
-std::int32_t page_offset_wraps(const void* params, const as_call* call, as_error* error) {
-  return with_window_rows(
-      params, call, error,
-      [](const as_cache& cache, std::int64_t slot, std::uint8_t* payload, std::uint8_t* scales) {
-        constexpr std::int64_t kOffsets = 1 << 20;
-        if (cache.addressing != AS_PAGED) return fetch_row(cache, slot, payload, scales);
-        const std::int64_t stride = cache.data.stride[0];
-        const std::int64_t page = slot / cache.rows_per_block * stride;
-        as_cache wrapped = cache;
-        wrapped.data.data = static_cast<std::uint8_t*>(cache.data.data) + page % kOffsets;
-        fetch_row(wrapped, slot % cache.rows_per_block, payload, scales);
-      });
-}
-
-// The rows of a page that was recycled are those its last owner left: here the row one page back.
-std::int32_t stale_row_read(const void* params, const as_call* call, as_error* error) {
+std::int32_t scores_without_rope(const void* params, const as_call* call, as_error* error) {
   const auto spoil = [&](Params p) {
-    // The newest full page of the window is taken for the one before it.
-    const std::int64_t tokens = p.indices.shape[0], width = p.indices.shape[1];
-    std::vector<std::int32_t> indices;
+    const std::int64_t tokens = p.q.shape[0], heads = p.q.shape[1];
+    std::vector<bf16_t> q;
     for (std::int64_t t = 0; t < tokens; ++t) {
-      const std::int32_t* list = at<std::int32_t>(p.indices, t);
-      const std::int32_t len = *at<std::int32_t>(p.topk_length, t);
-      indices.insert(indices.end(), list, list + width);
-      if (p.cache.addressing != AS_PAGED || len == 0) continue;
-      const std::int32_t rows = p.cache.rows_per_block;
-      const std::int32_t newest = list[len - 1] / rows, oldest = list[0] / rows;
-      for (std::int32_t k = 0; k < len; ++k) {
-        std::int32_t& slot = indices[static_cast<std::size_t>(t * width + k)];
-        if (slot / rows == newest) slot = oldest * rows + slot % rows;
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const bf16_t* from = at<bf16_t>(p.q, t, h);
+        q.insert(q.end(), from, from + AS_NOPE_DIM);
+        q.resize(q.size() + AS_ROPE_DIM, bf16_t{0});
       }
     }
-    p.indices = make_tensor(indices.data(), {tokens, width});
+    p.q = make_tensor(q.data(), {tokens, heads, AS_HEAD_DIM});
     return run_cpu(kOp, &p, call, error);
   };
   return spoil_after<Params>(kOp, params, call, error, spoil);
@@ -296,6 +255,10 @@ std::vector<Bug> attention_bugs() {
   return {
       {"mutant:sink_scaled", "The sink is multiplied by the softmax scale.", kOp, sink_scaled},
       {"mutant:sink_missing", "The sink takes no share of the weight.", kOp, sink_missing},
+      {"mutant:sink_twice", "The sink counts twice.", kOp, sink_twice},
+      {"mutant:sink_of_base_2",
+       "Logits are multiplied by log2(e) for an exponential of base 2, the sink is not.", kOp,
+       sink_of_base_2},
       {"mutant:sink_of_other_heads", "Every head has the sink of a head half the heads away.", kOp,
        sink_of_other_heads},
       {"mutant:sink_read_as_bf16", "The fp32 sinks are read as bf16.", kOp, sink_read_as_bf16},
@@ -315,16 +278,11 @@ std::vector<Bug> attention_bugs() {
       {"mutant:scale_of_base_2",
        "The softmax scale has log2(e) in it, and the exponential is the natural one.", kOp,
        scale_of_base_2},
-      {"mutant:latent_page_interleaved",
-       "A planar page of latent rows is read as if every row were followed by its scales.", kOp,
-       latent_page_interleaved},
-      {"mutant:codes_read_as_fnuz", "FP8 codes are decoded with another bias: half of each value.",
-       kOp, codes_read_as_fnuz},
-      {"mutant:page_offset_wraps", "The byte offset of a page wraps where it needs more bits.", kOp,
-       page_offset_wraps},
-      {"mutant:stale_row_read",
-       "A recycled page is read as it was: its rows are those of an older page.", kOp,
-       stale_row_read},
+      {"mutant:weights_of_base_2",
+       "Exponentials of logits and sink are of base 2, and nothing was multiplied by log2(e).", kOp,
+       weights_of_base_2},
+      {"mutant:scores_without_rope", "Scores are of the dims without RoPE alone.", kOp,
+       scores_without_rope},
   };
 }
 

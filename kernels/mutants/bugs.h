@@ -36,6 +36,8 @@ std::vector<Bug> row_bugs();         // queries, latent rows, inverse RoPE
 std::vector<Bug> compressor_bugs();  // state rows and entries
 std::vector<Bug> indexer_bugs();     // index queries, scores, selection
 std::vector<Bug> attention_bugs();   // the attention itself
+std::vector<Bug> read_bugs();        // which rows it reads, and how
+std::vector<Bug> position_bugs();    // RoPE of the token beside, blocks of the column beside
 std::vector<Bug> prefill_bugs();     // the same over gathered rows
 std::vector<Bug> paged_bugs();       // dense attention: its insertion and itself
 std::vector<Bug> alibi_bugs();       // its bias by distance

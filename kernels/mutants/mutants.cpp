@@ -24,10 +24,10 @@ std::int32_t run_cpu(as_op_id op, const void* params, const as_call* call, as_er
 const std::vector<Lane>& lanes() {
   static const std::vector<Lane> kLanes = [] {
     std::vector<Lane> lanes;
-    for (const auto& bugs :
-         {list_bugs(), dense_bugs(), row_bugs(), compressor_bugs(), indexer_bugs(),
-          attention_bugs(), prefill_bugs(), paged_bugs(), alibi_bugs(), varlen_bugs(), chunk_bugs(),
-          cross_bugs(), mask_bugs(), code_bugs(), mla_bugs()}) {
+    for (const auto& bugs : {list_bugs(), dense_bugs(), row_bugs(), compressor_bugs(),
+                             indexer_bugs(), attention_bugs(), read_bugs(), position_bugs(),
+                             prefill_bugs(), paged_bugs(), alibi_bugs(), varlen_bugs(),
+                             chunk_bugs(), cross_bugs(), mask_bugs(), code_bugs(), mla_bugs()}) {
       for (const Bug& bug : bugs) lanes.push_back(lane_of(bug));
     }
     return lanes;

@@ -7,33 +7,16 @@
 #include "kernels/cpu/rope_table.h"
 #include "kernels/layout/records.h"
 #include "kernels/mutants/bugs.h"
+#include "kernels/mutants/latent_insert.h"
 #include "kernels/params/attention_params.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope::mutants {
 namespace {
 
-using Insert = as_q_rope_kv_insert_params;
 using Row = std::vector<bf16_t>;
 
 constexpr std::int64_t kOutputBlock = 128;  // dims of attention's output that share a scale in FP8
-
-// Wants the rows before quantisation; keeps them where the caller does not ask for them.
-class WithRows {
- public:
-  explicit WithRows(const void* params) {
-    if (!readable<Insert>(params)) return;
-    p_ = *static_cast<const Insert*>(params);
-    if (present(p_.kv_row) || p_.rows_given != 0 || p_.slots.rank != 1) return;
-    memory_.resize(static_cast<std::size_t>(p_.slots.shape[0]) * AS_HEAD_DIM);
-    p_.kv_row = make_tensor(memory_.data(), {p_.slots.shape[0], AS_HEAD_DIM});
-  }
-  const void* params(const void* given) const { return readable<Insert>(given) ? &p_ : given; }
-
- private:
-  Insert p_{};
-  Row memory_;
-};
 
 // floor(log2(amax / 448)) from the exponent that is rounded up.
 int exponent_rounded_down(float amax) {
@@ -84,14 +67,6 @@ std::int32_t codes_cut_off(const void* params, const as_call* call, as_error* er
     }
   };
   return with_written_rows(params, call, error, change);
-}
-
-std::int64_t positions_end(const as_tensor& positions) {
-  std::int64_t end = 1;
-  for (std::int64_t t = 0; t < positions.shape[0]; ++t) {
-    end = std::max(end, *at<std::int64_t>(positions, t) + 1);
-  }
-  return end;
 }
 
 // The op with another rotary embedding.
