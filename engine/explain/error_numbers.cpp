@@ -31,6 +31,11 @@ std::string known_factor(double factor, std::int64_t columns) {
   }
   if (columns > 2 && is(root)) return fmt::format(": the square root of {}", columns);
   if (columns > 2 && is(1 / root)) return fmt::format(": 1 / the square root of {}", columns);
+  for (int k = 1; k <= 13; k += 2) {  // of dims that are not the row's own, such as 128 or 512
+    const double of = std::exp2(k);
+    if (is(std::sqrt(of))) return fmt::format(": the square root of {}", of);
+    if (is(1 / std::sqrt(of))) return fmt::format(": 1 / the square root of {}", of);
+  }
   return "";
 }
 
@@ -164,6 +169,23 @@ void row_ratio(const WrongElements& w, std::vector<ErrorFinding>& out) {
 }
 
 }  // namespace
+
+std::optional<ErrorFinding> other_blocks(const WrongElements& wrong,
+                                         const PatternContext& context) {
+  const auto rows = static_cast<double>(context.slots_of);
+  if (rows < 2 || wrong.count < kFewest) return {};
+  bool null = true;
+  for (std::size_t i = 0; i < wrong.wrong.size(); ++i) {
+    if (wrong.wrong[i] == 0) continue;
+    const double is = wrong.value[i], due = wrong.reference[i];
+    if (!(is >= 0 && due >= 0) || std::fmod(is, rows) != std::fmod(due, rows)) return {};
+    null = null && is < rows;
+  }
+  return ErrorFinding{"other_block",
+                      fmt::format("all wrong slots are at the right row of {}",
+                                  null ? "the null block" : "another block"),
+                      1};
+}
 
 std::vector<ErrorFinding> error_numbers(const WrongElements& wrong) {
   std::vector<ErrorFinding> out;

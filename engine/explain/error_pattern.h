@@ -13,7 +13,8 @@
 namespace attnscope {
 
 struct ErrorFinding {
-  // "place", "not_finite", "constant", "ratio", "difference", "row_ratio", "moved_row", "moved_dim"
+  // "place", "not_finite", "constant", "ratio", "difference", "row_ratio", "moved_row",
+  // "moved_dim", "other_block"
   std::string kind;
   std::string sentence;
   double share = 0;  // of the wrong elements that it holds for
@@ -26,6 +27,7 @@ struct PatternContext {
   std::int64_t rope_dims = 0;             // that the op, or the one before it, turns
   std::vector<std::int64_t> page_rows;    // rows of a page, of each cache
   std::vector<std::int64_t> block_sizes;  // values that share one scale
+  std::int64_t slots_of = 0;              // rows of a block of the slots that are listed
 };
 
 // The most telling first: relations to the right values, then places. Empty when nothing is wrong.

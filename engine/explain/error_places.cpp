@@ -56,6 +56,16 @@ std::vector<Places> wrong_places(const WrongElements& wrong) {
 // What a stretch of the last axis is: those that are rotated, a block with one scale.
 std::string stretch_note(const Places& places, std::int64_t extent, const PatternContext& known) {
   const std::int64_t length = to_count(places.size());
+  const std::int64_t turned = known.rope_dims;
+  if (turned > 0 && turned < extent && length < turned && length > turned / 2) {
+    // Slow pairs turn too little to be beyond the tolerance.
+    if (places.front() >= extent - turned) {
+      return fmt::format(", all among the last {}, as many as RoPE turns", turned);
+    }
+    if (places.back() < turned) {
+      return fmt::format(", all among the first {}, as many as RoPE turns", turned);
+    }
+  }
   if (places.back() - places.front() + 1 != length || length == extent) return "";
   const bool last = places.back() == extent - 1, first = places.front() == 0;
   if (length == known.rope_dims && (first || last)) {

@@ -35,6 +35,16 @@ std::vector<T> stored_numbers(const OpCase& kept, const char* name) {
   return out;
 }
 
+// Rows of a block of the slots in a list; 0: it lists something else.
+std::int64_t block_of_slots(const OpCase& kept, const std::string& tap) {
+  if (tap != "slots" && tap != "indices") return 0;
+  for (const char* name : {"rows_per_block", "block_size"}) {
+    const auto it = kept.integers.find(name);
+    if (it != kept.integers.end()) return it->second;
+  }
+  return 0;
+}
+
 PatternContext context_of(const OpCase& kept) {
   PatternContext out;
   out.positions = stored_numbers<std::int64_t>(kept, "positions");
@@ -128,7 +138,9 @@ ExplainedTap explain_tap(const OpCase& kept, const CaseTap& tap) {
   if (tap.rule.top_k || tap.reference.shape != stored->second.shape) return out;
   const WrongElements wrong = wrong_elements(
       stored_view(stored->second), stored_view(tap.reference), stored_mask(kept, *info), tap.rule);
-  out.findings = error_pattern(wrong, split_axes(info->axes), context_of(kept));
+  PatternContext context = context_of(kept);
+  context.slots_of = block_of_slots(kept, tap.tap);
+  out.findings = error_pattern(wrong, split_axes(info->axes), context);
   return out;
 }
 

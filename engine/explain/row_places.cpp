@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -23,6 +24,7 @@ struct Block {
 // Of a part of the format: its blocks, and those with something wrong in them.
 struct Part {
   std::set<Block> blocks, codes, scales;
+  std::set<double> by;  // what wrong scales of one byte are more than the right ones
 };
 
 // What a byte of a row is: of which part, of which block, its elements or their scale.
@@ -30,6 +32,7 @@ struct ByteOf {
   int part = -1;  // -1 = padding
   Block block;
   bool scale = false;
+  bool exponent = false;  // a scale of one byte
 };
 
 std::vector<ByteOf> bytes_of(const as_row_layout& row) {
@@ -45,7 +48,8 @@ std::vector<ByteOf> bytes_of(const as_row_layout& row) {
       const as_element_place e = as_element_at(&row, 0, head, dim);
       const Block block{head, e.scale_kind != AS_CODE_NONE ? e.first : 0};
       put(e.at, as_code_bits(e.code), {e.part, block, false});
-      put(e.scale, as_code_bits(e.scale_kind), {e.part, block, true});
+      const bool exponent = as_code_bits(e.scale_kind) == 8;
+      put(e.scale, as_code_bits(e.scale_kind), {e.part, block, true, exponent});
       put(e.zero, as_code_bits(row.format->parts[e.part].zero), {e.part, block, true});
     }
   }
@@ -72,6 +76,7 @@ std::string parts_text(const WrongElements& wrong, const as_row_layout& row) {
     padding = padding || byte.part < 0;
     Part& part = parts[byte.part];
     (byte.scale ? part.scales : part.codes).insert(byte.block);
+    if (byte.scale) part.by.insert(byte.exponent ? wrong.value[i] - wrong.reference[i] : 0);
   }
   std::vector<std::string> texts;
   for (const auto& [number, part] : parts) {
@@ -88,6 +93,9 @@ std::string parts_text(const WrongElements& wrong, const as_row_layout& row) {
     }
     texts.push_back(part.scales.empty() ? "no scale"
                                         : blocks_text(part.scales, part.blocks, "scale", "scales"));
+    if (const double by = part.by.size() == 1 ? *part.by.begin() : 0; by != 0) {
+      texts.back() += fmt::format(" {} by {}", by < 0 ? "too small" : "too large", std::fabs(by));
+    }
   }
   if (padding) texts.emplace_back("padding");
   return fmt::format("{}", fmt::join(texts, ", "));

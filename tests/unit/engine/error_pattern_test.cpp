@@ -83,6 +83,8 @@ TEST(ErrorPattern, FactorsHaveTheirNames) {
   expect_said(times(-1), "ratio", "the sign");
   expect_said(times(0.125), "ratio", "2^-3");
   expect_said(times(std::sqrt(32.0)), "ratio", "the square root of 32");
+  expect_said(times(std::sqrt(128.0)), "ratio", ": the square root of 128");
+  expect_said(times(1 / std::sqrt(512.0)), "ratio", ": 1 / the square root of 512");
   expect_said(times(1.07), "ratio", "all wrong values are 1.07 times the right ones");
 }
 
@@ -114,6 +116,32 @@ TEST(ErrorPattern, IntegersThatAreOneOff) {
   EXPECT_EQ(kinds(findings), "difference place");
   expect_said(findings, "difference", "the right ones less 1");
   expect_said(findings, "place", "entries all 8");
+}
+
+// Slots of a list that is looked up in another column or another row of the block table.
+TEST(ErrorPattern, SlotsOfOtherBlocks) {
+  std::vector<std::int64_t> right, value;
+  for (std::int64_t i = 0; i < 32; ++i) {
+    right.push_back(9 * 64 + i);
+    value.push_back((i < 16 ? 3 : 4) * 64 + i);
+  }
+  PatternContext context;
+  context.slots_of = 64;
+  Tolerance rule;
+  rule.exact = true;
+  const auto findings = [&] {
+    return error_pattern(wrong_elements(make_tensor(value.data(), {4, 8}),
+                                        make_tensor(right.data(), {4, 8}), {}, rule),
+                         {"T", "W"}, context);
+  };
+  expect_said(findings(), "other_block", "all wrong slots are at the right row of another block");
+  for (std::int64_t i = 0; i < 32; ++i) value[to_size(i)] = i;
+  expect_said(findings(), "other_block", "at the right row of the null block");
+  ++value[7];
+  EXPECT_EQ(kinds(findings()).find("other_block"), std::string::npos);
+  --value[7];
+  context.slots_of = 0;
+  EXPECT_EQ(kinds(findings()).find("other_block"), std::string::npos);
 }
 
 TEST(ErrorPattern, ANumberOfEachRow) {
@@ -174,6 +202,13 @@ TEST(ErrorPattern, PlacesKnowWhatTheyAre) {
                         const std::string& part) { expect_said(wrong_where(is), "place", part); };
   says([](auto, auto, auto d) { return d >= 24; },
        "dims 24 to 31, the last 8, as many as RoPE turns");
+  says([](auto, auto, auto d) { return d >= 24 && d != 27 && d != 31; },
+       "dims 6 of 32, all among the last 8, as many as RoPE turns");
+  says([](auto, auto, auto d) { return d >= 23 && d != 27; }, "dims 8 of 32");
+  EXPECT_EQ(wrong_where([](auto, auto, auto d) { return d >= 23 && d != 27; })
+                .back()
+                .sentence.find("RoPE"),
+            std::string::npos);
   says([](auto, auto, auto d) { return d < 24; }, "dims 0 to 23, those that RoPE does not turn");
   says([](auto, auto, auto d) { return d / 4 == 2; }, "dims 8 to 11, block 2 of 4 with one scale");
   says([](auto, auto h, auto) { return h % 2 == 1; }, "heads every 2nd from 1");

@@ -54,7 +54,16 @@ TEST(RowPlaces, PartsOfARowAreNamed) {
     block.at(t, 6 * 64 + 5) = 8;
     block.at(t, 576 + 6) = 8;
   }
-  EXPECT_EQ(block.text(), "12 of 3504 bytes are wrong: tokens all 6; codes of block 6, scale 6");
+  EXPECT_EQ(block.text(),
+            "12 of 3504 bytes are wrong: tokens all 6; codes of block 6, scale 6 too "
+            "large by 1");
+
+  // Exponents that are wrong by one number tell of a bias; by several, of nothing.
+  Rows bias(AS_RECORD_LATENT, 512);
+  for (std::int64_t b = 576; b < 583; ++b) bias.at(1, b) = bias.at(2, b) = 6;
+  EXPECT_EQ(bias.text(), "14 of 3504 bytes are wrong: tokens 1 to 2; all scales too small by 1");
+  bias.at(2, 578) = 9;
+  EXPECT_EQ(bias.text(), "14 of 3504 bytes are wrong: tokens 1 to 2; all scales");
 
   Rows codes(AS_RECORD_LATENT, 512);
   for (std::int64_t b = 0; b < 448; b += 32) codes.at(1, b) = 8;
