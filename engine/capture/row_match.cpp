@@ -1,6 +1,7 @@
 #include "engine/capture/row_match.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +11,7 @@
 #include "engine/capture/logical_slots.h"
 #include "engine/family/op_graph.h"
 #include "engine/model/numbers.h"
+#include "engine/trace/axis_words.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
 
@@ -234,6 +236,26 @@ void judge_selection(const Chosen& a, const Chosen& b, const std::vector<Pair>& 
   out.evidence += fmt::format(", margin {:.3g}, {}", margin, tie ? "a near-tie" : "no near-tie");
 }
 
+// "head 3, dim 17": an element beside the axis of tokens. outer: over the axes before it, inner:
+// over those behind it, or over all axes where no axis has tokens.
+std::string coordinates_text(const TapCopy& tap, int axis, std::int64_t outer, std::int64_t inner) {
+  const std::vector<std::string> axes = split_axes(tap.axes);
+  std::vector<std::string> words;
+  for (int i = tap.value.rank - 1; i >= 0; --i) {
+    if (i == axis) continue;
+    std::int64_t& rest = i < axis ? outer : inner;
+    // The first axis behind the tokens', or of all, may be cut to what both have.
+    const bool first = i == axis + 1;
+    const std::int64_t extent = std::max<std::int64_t>(tap.value.shape[i], 1);
+    const std::int64_t at = first ? rest : rest % extent;
+    rest /= extent;
+    const std::string name = to_size(i) < axes.size() ? axes[to_size(i)] : "";
+    words.push_back(fmt::format("{} {}", axis_word(name), at));
+  }
+  std::ranges::reverse(words);
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
 }  // namespace
 
 bool is_selection(as_op_id op, const std::string& tap) {
@@ -301,11 +323,14 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
   const Pair& at = pairs[to_size(worst / cells % to_count(pairs.size()))];
   if (axis >= 0) {
     const auto& request = info_a.request_names[to_size(match.a->request_of(at.token_a))];
-    out.evidence = fmt::format("request \"{}\", token {}, ", request,
+    out.evidence = fmt::format("request \"{}\", token {}", request,
                                match.a->metadata.positions[to_size(at.token_a)]);
   }
-  out.evidence += fmt::format("element {}: {:.6g} and {:.6g}, {} of {} elements differ",
-                              worst % cells, element(gx.tensor, worst / cells, worst % cells),
+  const std::string place =
+      coordinates_text(a, axis, worst / cells / to_count(pairs.size()), worst % cells);
+  const char* const between = out.evidence.empty() || place.empty() ? "" : ", ";
+  out.evidence += fmt::format("{}{}: {:.6g} and {:.6g}, {} of {} elements differ", between, place,
+                              element(gx.tensor, worst / cells, worst % cells),
                               element(gy.tensor, worst / cells, worst % cells), out.differing,
                               gx.tensor.shape[0] * cells);
   if (selection) {

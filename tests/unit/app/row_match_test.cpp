@@ -36,6 +36,42 @@ TapDiff compared(const StepTrace& a, const StepTrace& b) {
 
 const std::vector<float> kScores = {4, 3, 3, 1};
 
+// Two tokens with two groups of three heads of four dims; one element of each is another.
+TEST(RowMatch, TheWorstElementIsSaidByItsAxes) {
+  setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+  const auto tolerances = Tolerances::load();
+  SessionInfo info;
+  info.request_names = {"one"};
+  const auto step = [](float at_last, const char* axes, std::initializer_list<std::int64_t> shape) {
+    StepTrace out = make_step(3, 16, 2);
+    std::vector<float> values(48, 1);
+    values[41] = at_last;
+    OpTrace& op = add_op(out, 1, AS_OP_WO_A);
+    add_tap(op, "y", values, 2);
+    TapCopy& tap = op.taps.back();
+    tap.axes = axes;
+    tap.value = make_tensor(reinterpret_cast<float*>(tap.value_bytes.data()), shape);
+    tap.rule = "dense";
+    tap.output = true;
+    return out;
+  };
+  const auto said = [&](const char* axes, std::initializer_list<std::int64_t> shape) {
+    const StepTrace a = step(1, axes, shape), b = step(9, axes, shape);
+    const RowMatch match{&a, &b, {{0, 0}, {1, 1}}};
+    const auto out = compare_taps(match, info, info, *a.ops[0], *b.ops[0], *a.ops[0]->tap("y"),
+                                  *b.ops[0]->tap("y"), *tolerances);
+    return out ? out->evidence : std::string();
+  };
+  EXPECT_EQ(said("T,H,D", {2, 6, 4}).rfind("request \"one\", token 15, head 4, dim 1: 1 and 9", 0),
+            0)
+      << said("T,H,D", {2, 6, 4});
+  EXPECT_EQ(
+      said("S,T,W", {3, 2, 8}).rfind("request \"one\", token 15, window group 2, place 1: ", 0), 0)
+      << said("S,T,W", {3, 2, 8});
+  EXPECT_EQ(said("R,C", {6, 8}).rfind("request row 5, column 1: 1 and 9", 0), 0)
+      << said("R,C", {6, 8});
+}
+
 TEST(RowMatch, TheOrderOfASelectionDoesNotMatter) {
   EXPECT_TRUE(compared(selected(kScores, {0, 1}), selected(kScores, {1, 0})).equal);
 }
