@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 
@@ -75,7 +76,8 @@ void add_run(CLI::App& app, Action& action) {
                   "scheduler what a step touched); call (all of it around every call)")
       ->check(CLI::IsMember({"off", "step", "call"}));
   run->add_option("--profile", command->profile, kProfileHelp)->check(check_profile);
-  run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
+  auto* report =
+      run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
   run->add_option("--timeline", command->timeline, kTimelineHelp)->check(kNotEmpty);
   run->add_option("--tolerances", command->options.session.tolerance_file,
                   "Tolerance file (default: assets/tolerances.json)")
@@ -84,7 +86,8 @@ void add_run(CLI::App& app, Action& action) {
       ->check(CLI::Range(0, 4096));
   run->add_flag("--serial", command->options.session.serial, kSerialHelp);
   run->add_flag("--reuse", command->reuse,
-                "Show the kept --report when binary, scenario and options are unchanged");
+                "Show the kept --report when binary, scenario and options are unchanged")
+      ->needs(report);
   run->add_flag("--json", command->json, "Print the report as JSON instead of the table");
   run->callback([=, &action] {
     action = [=] {
@@ -414,11 +417,33 @@ std::string extras_text(const CLI::App& app, const CLI::App& last) {
                      fmt::join(near, ", "));
 }
 
-// One line: what is wrong with the words, and where help is.
-std::string usage_text(const CLI::App& app, const std::string& first, const CLI::ParseError& e) {
-  std::string problem = e.what();
+std::vector<std::string> command_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
+// What the parser says, in our words.
+std::string problem_text(const CLI::ParseError& e) {
+  std::string problem = e.what();
+  std::replace(problem.begin(), problem.end(), '\n', ' ');
+  const std::string many = ": At Most 1 required but received ";
+  if (const auto at = problem.find(many); at != std::string::npos) {
+    return fmt::format("{} is given {} times, and takes one value", problem.substr(0, at),
+                       problem.substr(at + many.size()));
+  }
+  const std::string other = "Could not convert: ";
+  if (const auto is = problem.find(" = "); problem.starts_with(other) && is != std::string::npos) {
+    return fmt::format("{}: '{}' is no number that it takes",
+                       problem.substr(other.size(), is - other.size()), problem.substr(is + 3));
+  }
+  return problem;
+}
+
+// One line: what is wrong with the words, and where help is.
+std::string usage_text(const CLI::App& app, const std::string& first, const CLI::ParseError& e) {
+  std::string problem = problem_text(e);
+  std::vector<std::string> names = command_names(app);
   const bool known = std::find(names.begin(), names.end(), first) != names.end();
   if (!known && !first.empty() && first[0] != '-') {
     const auto nearest = nearest_names(first, names);
@@ -426,7 +451,6 @@ std::string usage_text(const CLI::App& app, const std::string& first, const CLI:
                        nearest.empty() ? "commands: " : "did you mean ",
                        fmt::join(nearest.empty() ? names : nearest, ", "));
   }
-  std::replace(problem.begin(), problem.end(), '\n', ' ');
   std::string command;  // that it was said to, "golden run "
   const CLI::App* last = &app;
   while (!last->get_subcommands().empty()) {
@@ -442,6 +466,28 @@ std::string usage_text(const CLI::App& app, const std::string& first, const CLI:
     problem = fmt::format("{}takes one of {}", command, fmt::join(names, ", "));
   }
   return fmt::format("{}; 'attnscope {}--help' lists what there is", problem, command);
+}
+
+// Without a command the words are the app's, which is not meant where a command stands among them;
+// empty: none does. taken: the app has no use for the words as they are.
+std::string misplaced_text(const CLI::App& app, const std::vector<std::string>& arguments,
+                           std::size_t from, bool taken) {
+  const std::vector<std::string> names = command_names(app);
+  const auto first = arguments.begin() + static_cast<std::ptrdiff_t>(from);
+  const auto command = std::find_if(first, arguments.end(), [&](const std::string& word) {
+    return std::find(names.begin(), names.end(), word) != names.end();
+  });
+  if (command == arguments.end()) return "";
+  const auto scenario = app.get_subcommand("gui")->get_option("scenario")->results();
+  std::error_code code;
+  if (taken &&
+      (scenario.empty() || scenario[0] != *command || std::filesystem::exists(*command, code))) {
+    return "";
+  }
+  return fmt::format(
+      "{0} stands before the command: options of '{1}' stand behind it, as in "
+      "'attnscope {1} .. {2}'; 'attnscope {1} --help' lists them",
+      first->substr(0, first->find('=')), *command, fmt::join(first, command, " "));
 }
 
 }  // namespace
@@ -541,7 +587,13 @@ int run_words(const std::vector<std::string>& arguments) {
       app.exit(e);
       return all_said() ? AS_OK : AS_BAD_INPUT;
     }
-    say(stderr, "attnscope: {}\n", usage_text(app, first, e));
+    const std::string misplaced = option ? misplaced_text(app, arguments, command, false) : "";
+    say(stderr, "attnscope: {}\n", misplaced.empty() ? usage_text(app, first, e) : misplaced);
+    return AS_USAGE;
+  }
+  if (const std::string misplaced = option ? misplaced_text(app, arguments, command, true) : "";
+      !misplaced.empty()) {
+    say(stderr, "attnscope: {}\n", misplaced);
     return AS_USAGE;
   }
   allow_text_files_anywhere(any_text_file);

@@ -20,6 +20,7 @@
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture_pack.h"
 #include "engine/family/family.h"
+#include "engine/io/nearest.h"
 #include "engine/io/shell_word.h"
 #include "engine/session/lanes_ran.h"
 
@@ -75,8 +76,12 @@ Result<CaptureFilter> parse_filter(const RecordCommand& c, const ModelConfig& mo
   for (const std::string& text : c.ops) {
     const std::int32_t op = as_step_op_by_name(text.c_str());
     if (op < 0) {
+      std::vector<std::string> names;
+      for (int i = 0; const as_op_info* known = as_op_at(i); ++i) {
+        if (as_step_op_by_name(known->name) >= 0) names.emplace_back(known->name);
+      }
       return usage_error(fmt::format("--op {}: there is no such op", text),
-                         "'attnscope ops' lists them");
+                         did_you_mean(text, names) + "'attnscope ops' lists them");
     }
     filter.ops.push_back(static_cast<as_op_id>(op));
   }

@@ -152,7 +152,8 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
       if (only < 0) {
         return usage_error(
             fmt::format("--lane {}: unknown op \"{}\"", choice, choice.substr(0, equals)),
-            fmt::format("ops: {}", fmt::join(op_names(), ", ")));
+            fmt::format("{}ops: {}", did_you_mean(choice.substr(0, equals), op_names()),
+                        fmt::join(op_names(), ", ")));
       }
     }
     for (int op = 0; op < AS_OP_COUNT; ++op) {

@@ -22,6 +22,7 @@
 #include "engine/io/assets_folder.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/nearest.h"
 #include "engine/io/printable.h"
 #include "engine/sched/workload_file.h"
 
@@ -596,9 +597,9 @@ Result<std::string> resolve(std::string_view name_or_path) {
   const fs::path named = fs::path(*assets) / "scenarios" / (given + ".json");
   if (!given.empty() && fs::is_regular_file(named, code)) return named.string();
   if (fs::is_regular_file(given, code)) return given;
-  return bad_input(
-      fmt::format("unknown scenario \"{}\"", given),
-      fmt::format("allowed: {}, or the path of a scenario file", join(scenario_names())));
+  return bad_input(fmt::format("unknown scenario \"{}\"", given),
+                   fmt::format("{}allowed: {}, or the path of a scenario file",
+                               did_you_mean(given, scenario_names()), join(scenario_names())));
 }
 
 // Of a model that keeps nothing: a request is computed in one step, and ends with it.

@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "engine/io/nearest.h"
+
 namespace attnscope {
 
 std::optional<CaseOp> find_case_op(std::int32_t id) {
@@ -26,7 +28,7 @@ Result<CaseOp> case_op_by_name(std::string_view name) {
     names.emplace_back(op->name);
   }
   return bad_input(fmt::format("unknown op \"{}\"", name),
-                   fmt::format("ops: {}", fmt::join(names, ", ")));
+                   fmt::format("{}ops: {}", did_you_mean(name, names), fmt::join(names, ", ")));
 }
 
 bool reads_tap(const as_tap_info& tap, const void* params) {

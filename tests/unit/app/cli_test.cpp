@@ -357,6 +357,51 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
             "--help' lists what there is\n");
 }
 
+// Options of a command that stand before it would be the app's, and its name a scenario.
+TEST_F(Cli, OptionsBeforeTheirCommandAreSaidToBelongBehindIt) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--lane", "cpu", "run", "early"},
+                                             {"--threads", "1", "run", "early", "--json"},
+                                             {"--json", "run", "early"},
+                                             {"--report=r.json", "run", "early"}}) {
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 2) << words[0];
+    const std::string name = words[0].substr(0, words[0].find('='));
+    EXPECT_EQ(o.err.rfind("attnscope: " + name +
+                              " stands before the command: options of 'run' "
+                              "stand behind it, as in 'attnscope run .. " +
+                              words[0],
+                          0),
+              0)
+        << o.err;
+  }
+  // Those of every command stand anywhere.
+  EXPECT_EQ(run({"--plugin-timeout", "3", "lanes"}).code, 0);
+}
+
+TEST_F(Cli, WordsOfTheParserAreOurs) {
+  const std::string file = small();
+  const auto said = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"run", file};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 2) << o.err;
+    return o.err;
+  };
+  EXPECT_EQ(said({"--steps", "1", "--steps", "2"}).rfind("attnscope: --steps is given 2 times", 0),
+            0);
+  EXPECT_EQ(said({"--layers", "x"}).rfind("attnscope: --layers: 'x' is no number", 0), 0);
+  // A report that nobody named cannot be shown again.
+  EXPECT_EQ(said({"--reuse"}).rfind("attnscope: --reuse requires --report", 0), 0);
+  EXPECT_NE(said({"--lane", "sparse_atention=cpu"}).find("did you mean sparse_attention? ops:"),
+            std::string::npos);
+  EXPECT_NE(run({"run", "erly"}).err.find("did you mean early? allowed: "), std::string::npos);
+  EXPECT_NE(
+      run({"record", file, "-o", path("a.acap"), "--level", "full", "--op", "sparse_atention"})
+          .err.find("did you mean sparse_attention? 'attnscope ops'"),
+      std::string::npos);
+}
+
 TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
   struct Case {
     std::string file;
