@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "engine/backend/call_op.h"
 #include "engine/io/json_object.h"
@@ -59,11 +60,16 @@ class Editor {
   explicit Editor(OpCase kept) { out_.kept = std::move(kept); }
 
   Result<EditedCase> run(const std::vector<std::string>& changes) {
+    std::set<std::string> names;
     for (const std::string& change : changes) {
       const std::size_t equals = change.find('=');
       if (equals == std::string::npos || equals == 0 || equals + 1 == change.size()) {
         return usage_error(fmt::format("{}: expected NAME=VALUE or NAME=FILE[:TENSOR]", change),
                            allowed());
+      }
+      if (!names.insert(change.substr(0, equals)).second) {
+        return usage_error(fmt::format("{}: is set twice", change.substr(0, equals)),
+                           "say once what it is to be");
       }
       auto ok = set(change.substr(0, equals), change.substr(equals + 1));
       if (!ok) return ok.error();

@@ -189,6 +189,9 @@ TEST_F(CaseEdit, WhatDoesNotFitIsNamed) {
   refused("q=" + path("mine.safetensors"), 3, "q");
   refused("indices=" + path("mine.safetensors"), 3, "slot 25536 of cache would be read");
   refused("q=" + path("none.safetensors"), 3, "none.safetensors");
+  const Outcome twice = edit({"--set", "scale=0.1", "--set", "scale=0.2"});
+  EXPECT_EQ(twice.code, 2) << twice.out;
+  EXPECT_NE(twice.err.find("scale: is set twice"), std::string::npos) << twice.err;
 }
 
 // Who edits the file of tensors by hand is told of the command.
