@@ -21,8 +21,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 Error file_error(const std::string& path, const char* doing, int code) {
-  return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)),
-                   code == EFBIG ? "raise the limit of a file's size: ulimit -f" : "");
+  const char* hint = "";
+  if (code == EFBIG) hint = "raise the limit of a file's size: ulimit -f";
+  if (code == ENOSPC || code == EDQUOT) hint = "make room on the disk, or choose another place";
+  return bad_input(fmt::format("{}: {}: {}", path, doing, std::strerror(code)), hint);
 }
 
 // Closes on scope exit.

@@ -41,7 +41,8 @@ Result<int> open_to_read(const std::string& path) {
   const bool known = ::fstat(fd, &info) == 0;
   if (known && (S_ISREG(info.st_mode) || (of_shell && !S_ISDIR(info.st_mode)))) return fd;
   ::close(fd);
-  if (known && S_ISDIR(info.st_mode)) return bad_input(path + ": is a folder, not a plain file");
+  if (known && S_ISDIR(info.st_mode))
+    return bad_input(path + ": is a folder, not a plain file", "name a file");
   return bad_input(path + ": is not a plain file", "name a file, no pipe, socket or device");
 }
 

@@ -460,6 +460,14 @@ TEST_F(Cli, AnUnwritableReportIsSaidBeforeTheRunAndNothingIsLost) {
   EXPECT_EQ(read(path("r.json")), "precious");
 }
 
+TEST_F(Cli, AFullDiskIsSaidWithWhatToDo) {
+  const Outcome full = run({"blocks", "simulate", "g1", "--events", "/dev/full"});
+  EXPECT_EQ(full.code, 3);
+  EXPECT_EQ(full.err,
+            "attnscope: /dev/full: cannot write: No space left on device; make room on the disk, "
+            "or choose another place\n");
+}
+
 TEST_F(Cli, ToleranceFilesAreChecked) {
   const std::string file = small();
   const Outcome o = run({"run", file, "--tolerances", write("t.json", "{\"version\": 1}")});
