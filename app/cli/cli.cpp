@@ -207,14 +207,16 @@ void add_why(CLI::App& app, Action& action) {
   auto command = std::make_shared<WhyCommand>();
   add_look_at(*why, at, true);
   auto* token =
-      why->add_option("--token", command->token, "Token row of the step (default: the last)");
+      why->add_option("--token", command->token, "Token row of the step (default: the last)")
+          ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   why->add_option("--head", command->head, "Head (default 0)");
   why->add_option("--dim", command->dim, "Dim, or channel of an entry (default 0)");
   why->add_option("--rows", command->rows, "Lines to print at most (default 24)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot")
-                   ->check(CLI::NonNegativeNumber);
+                   ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
       ->excludes(slot);
   add_token_choice(*why, command->chosen, token,
                    "Whose entry, or whose position: name or id (default 0)");
@@ -257,8 +259,10 @@ void add_what_if(CLI::App& app, Action& action) {
   add_look_at(*what_if, at, true);
   what_if->add_option("--with", command->with, "Lanes to try in its place (default cpu)")
       ->delimiter(',');
-  auto* token = what_if->add_option("--token", command->token,
-                                    "Token to compute alone (default: the worst, or the last)");
+  auto* token = what_if
+                    ->add_option("--token", command->token,
+                                 "Token to compute alone (default: the worst, or the last)")
+                    ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
   add_token_choice(*what_if, command->chosen, token, "Whose position: name or id (default 0)");
   auto* after = what_if->add_flag(
       "--after", command->after,
@@ -447,6 +451,12 @@ std::string usage_text(const CLI::App& app, const std::string& first, const CLI:
   const bool known = std::find(names.begin(), names.end(), first) != names.end();
   if (!known && !first.empty() && first[0] != '-') {
     const auto nearest = nearest_names(first, names);
+    const std::vector<std::string> scenarios = scenario_names();
+    if (first.ends_with(".json") ||
+        std::find(scenarios.begin(), scenarios.end(), first) != scenarios.end()) {
+      return fmt::format("there is no command '{0}'; a scenario runs with 'attnscope run {0}'",
+                         first);
+    }
     return fmt::format("there is no command '{}'; {}{}", first,
                        nearest.empty() ? "commands: " : "did you mean ",
                        fmt::join(nearest.empty() ? names : nearest, ", "));

@@ -45,8 +45,9 @@ Result<as_status> tap_export(const TapExportCommand& c) {
   }();
   if (interrupted() != 0 && !(totals && totals->complete)) ended_early();
   if (!totals) return totals.error();
-  say("{}: {} tensors of {} steps, lane {}, {}\n", c.output, totals->tensors, totals->steps,
-      options.lane, format_bytes(static_cast<double>(totals->bytes)));
+  say("{}: {} tensors of {} {}, lane {}, {}\n", c.output, totals->tensors, totals->steps,
+      totals->steps == 1 ? "step" : "steps", options.lane,
+      format_bytes(static_cast<double>(totals->bytes)));
   if (!totals->complete) {
     say("INCOMPLETE: {} ended the run; the file holds what was done before it\n", interrupt_name());
   }

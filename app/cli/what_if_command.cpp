@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/cli/guilty_token.h"
 #include "app/cli/look_at.h"
@@ -12,6 +13,7 @@
 #include "app/views/op_order.h"
 #include "app/wiring/wiring.h"
 #include "engine/capture/capture.h"
+#include "engine/io/nearest.h"
 #include "engine/session/place.h"
 #include "engine/session/what_if/row_alone.h"
 #include "engine/session/what_if/what_if.h"
@@ -171,7 +173,7 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
   for (const std::string& name : command.with) {
     if (registry.find(name) == nullptr) {
       return usage_error(fmt::format("--with {}: unknown lane", name),
-                         "`attnscope lanes` lists them");
+                         did_you_mean(name, registry.names()) + "'attnscope lanes' lists them");
     }
   }
   UnquantisedRows unquantised(place->layer);
@@ -183,6 +185,8 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
   auto token = token_alone(command, **session, results->front());
   if (!token) return token.error();
   const RowAlone alone = run_row_alone(**session, *token);
+  auto after = command.after ? std::optional(run_after(command, *place, registry)) : std::nullopt;
+  if (after && !*after) return after->error();
   json rows = json::array();
   if (!command.at.json) print_head();
   for (const WhatIf& r : *results) {
@@ -211,14 +215,12 @@ Result<as_status> what_if_command(const WhatIfCommand& command) {
     }
   }
   bool after_is_nan = false;
-  if (command.after) {
-    auto after = run_after(command, *place, registry);
-    if (!after) return after.error();
-    after_is_nan = no_number(*after);
+  if (after) {
+    after_is_nan = no_number(**after);
     out["after"] = {{"once", command.once},
-                    {"changes", after_json(*after)},
-                    {"sentence", what_if_after_sentence(*after)}};
-    if (!command.at.json) print_after(*after, command.once);
+                    {"changes", after_json(**after)},
+                    {"sentence", what_if_after_sentence(**after)}};
+    if (!command.at.json) print_after(**after, command.once);
   }
   if (command.at.json) say_json(out);
   return results->front().right() && !after_is_nan ? AS_OK : AS_MISMATCH;

@@ -21,6 +21,10 @@ bool is_output(const as_tap_info& tap) { return tap.direction == AS_TAP_OUT; }
 Error unknown(const std::string& name, const std::string& part,
               const std::vector<std::string>& names) {
   const auto near = nearest_names(part, names);
+  if (part.empty()) {
+    return usage_error(fmt::format("--taps '{}': a name is missing", name),
+                       "write OP.TAP, OP for all its outputs, or all");
+  }
   return usage_error(fmt::format("--taps {}: there is no {}", name, part),
                      fmt::format("{}{}", near.empty() ? "there are: " : "did you mean ",
                                  fmt::join(near.empty() ? names : near, ", ")));

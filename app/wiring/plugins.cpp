@@ -71,6 +71,9 @@ Result<void> open_plugins(const PluginChoice& choice) {
   chosen() = choice;
   for (const std::string& library : choice.libraries) {
     std::error_code code;
+    if (std::filesystem::is_directory(library, code)) {
+      return bad_input(fmt::format("--plugin {}: is a folder", library), "name the library in it");
+    }
     if (!std::filesystem::is_regular_file(library, code)) {
       return bad_input(fmt::format("--plugin {}: no such file", library),
                        "build it first: assets/plugin/GUIDE.md");

@@ -14,6 +14,7 @@
 #include "engine/family/rank_split.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_object.h"
+#include "engine/io/nearest.h"
 #include "engine/io/trained_models.h"
 #include "engine/model/profile_switches.h"
 
@@ -118,7 +119,8 @@ Result<ModelConfig> preset(std::string_view name, const std::vector<int>& layers
     }
   }
   return bad_input(fmt::format("unknown preset \"{}\"", name),
-                   fmt::format("allowed: {}", fmt::join(preset_names(), ", ")));
+                   fmt::format("{}allowed: {}", did_you_mean(name, preset_names()),
+                               fmt::join(preset_names(), ", ")));
 }
 
 Result<ModelConfig> read_hf_config(const std::string& given, const std::vector<int>& layers) {

@@ -88,7 +88,7 @@ Result<Tolerances> Tolerances::parse(const std::string& text, const std::string&
                   "change the class to change a rule");
     }
     if (!e.op.empty() && as_op_by_name(e.op.c_str()) < 0) {
-      object.fail("op", fmt::format("unknown op \"{}\"", e.op), "`attnscope ops` lists them");
+      object.fail("op", fmt::format("unknown op \"{}\"", e.op), "'attnscope ops' lists them");
     }
     e.tolerance = read_bounds(object, "exception for " + (e.op.empty() ? e.rule : e.op));
     object.finish();

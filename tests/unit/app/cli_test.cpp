@@ -339,6 +339,8 @@ TEST_F(Cli, WrongUsageEndsWithTwo) {
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   }
   EXPECT_NE(run({"rum"}).err.find("no command 'rum'; did you mean run"), std::string::npos);
+  EXPECT_EQ(run({"early"}).err,
+            "attnscope: there is no command 'early'; a scenario runs with 'attnscope run early'\n");
   EXPECT_NE(run({"zzzzz"}).err.find("commands: gui, run, record"), std::string::npos);
   EXPECT_NE(run({"run", file, "--unknown"}).err.find("attnscope run --help"), std::string::npos);
   // Options of the command and those of all commands are near ones; other words come in their
@@ -400,6 +402,32 @@ TEST_F(Cli, WordsOfTheParserAreOurs) {
       run({"record", file, "-o", path("a.acap"), "--level", "full", "--op", "sparse_atention"})
           .err.find("did you mean sparse_attention? 'attnscope ops'"),
       std::string::npos);
+}
+
+// A number below 0 would stand for "none given", and the first row or no entry would be shown.
+TEST_F(Cli, WhatIsLookedAtIsRefusedBeforeAnythingIsPrinted) {
+  const std::string file = small(), at = "0/1/sparse_attention";
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"why", file, at, "--token", "-1"},
+                                             {"why", file, at, "--entry", "-1"},
+                                             {"why", file, at, "--slot", "-1"},
+                                             {"what-if", file, at, "--token", "-1"},
+                                             {"what-if", file, at, "--after", "--change", "sinks"},
+                                             {"what-if", file, at, "--with", "mutant:sink_twce"}}) {
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 2) << words.back() << o.err;
+    EXPECT_EQ(o.out, "") << words.back();
+  }
+  EXPECT_NE(run({"what-if", file, at, "--with", "mutant:sink_twce"})
+                .err.find("did you mean mutant:sink_twice? 'attnscope lanes' lists them"),
+            std::string::npos);
+  EXPECT_NE(run({"model", "describe", "tniy"}).err.find("did you mean tiny? allowed: "),
+            std::string::npos);
+  EXPECT_NE(run({"tap-export", file, "--taps", "", "-o", path("t.safetensors")})
+                .err.find("--taps '': a name is missing; write OP.TAP"),
+            std::string::npos);
+  EXPECT_NE(run({"plugin", "check", path("")}).err.find(": is a folder; name the library in it"),
+            std::string::npos);
 }
 
 TEST_F(Cli, BadInputEndsWithThreeAndSaysWhatWhereAndWhatIsAllowed) {
