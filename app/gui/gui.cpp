@@ -42,9 +42,8 @@ Result<void> open_first(App& app, const std::string& name, const GuiOptions& opt
   return {};
 }
 
-Result<void> choose_layout(App& app, const std::string& id) {
-  if (id.empty()) return {};
-  if (find_layout(id) != nullptr) return app.commands().run("layout." + id);
+Result<void> check_layout(const std::string& id) {
+  if (id.empty() || find_layout(id) != nullptr) return {};
   std::string names;
   for (const Layout& layout : layouts()) {
     names += fmt::format("{}{}", names.empty() ? "" : ", ", layout.id);
@@ -57,6 +56,20 @@ std::vector<std::string> first_commands(const GuiOptions& options) {
   std::vector<std::string> commands = options.commands;
   if (!options.at.empty()) commands.insert(commands.begin(), "cursor.goto=" + options.at);
   return commands;
+}
+
+// A wrong word is said before a window opens or the first steps run, which may take their time.
+Result<void> check_words(App& app, const GuiOptions& options) {
+  for (const std::string& command : first_commands(options)) {
+    if (auto known = app.commands().find_named(command); !known) return known.error();
+  }
+  return check_layout(options.layout);
+}
+
+// A checked one.
+Result<void> choose_layout(App& app, const std::string& id) {
+  if (id.empty()) return {};
+  return app.commands().run("layout." + id);
 }
 
 // A place is gone to by the engine, which may find that the run has none; a picture of another
@@ -91,10 +104,6 @@ Result<void> draw_frames(App& app, Platform& platform) {
 Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
   const std::string name = options.scenario.empty() ? "default" : options.scenario;
   const std::vector<std::string> commands = first_commands(options);
-  // A wrong word is said before the first steps run, which may take their time.
-  for (const std::string& command : commands) {
-    if (auto known = app.commands().find_named(command); !known) return known.error();
-  }
   if (auto ok = open_first(app, name, options); !ok) return ok;
   if (auto ok = choose_layout(app, options.layout); !ok) return ok;
   app.bench().wait_idle();
@@ -172,7 +181,7 @@ Result<void> write_report(const Workbench& bench, const std::string& path) {
     result.serving.recomputed += r.request.recomputed;
     const bool aborted = r.request.state == RequestState::kAborted;
     result.serving.aborted += aborted ? 1 : 0;
-    result.serving.tokenless += aborted && r.request.abort_step < 0 ? 1 : 0;
+    result.serving.tokenless += r.request.ended_tokenless() ? 1 : 0;
   }
   result.coverage = exercised(now->info->config, covered);
   result.summary = summarise(all, now->info->drift_limit);
@@ -193,6 +202,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
   App app(app_options, parts);
   app.settings().tour_seen = true;
   app.settings().animations = false;
+  if (auto ok = check_words(app, options); !ok) return ok.error();
   for (const std::string& problem : app.problems()) say(stderr, "attnscope: {}\n", problem);
   auto platform = make_offscreen(options.width > 0 ? options.width : kWidth,
                                  options.height > 0 ? options.height : kHeight);
@@ -236,6 +246,7 @@ Result<as_status> run_window(const GuiOptions& options, const GuiParts& parts,
     if (Platform* platform = awake.load()) platform->wake();
   };
   App app(app_options, parts);
+  if (auto ok = check_words(app, options); !ok) return ok.error();
   for (const std::string& problem : app.problems()) say(stderr, "attnscope: {}\n", problem);
   const Settings& settings = app.settings();
   auto platform =

@@ -171,6 +171,23 @@ TEST_F(OffScreen, ACommandThatIsNotThereIsSaidFirst) {
       << ran.error().text();
 }
 
+// Nor is a window opened before: of a display that is not there nothing is said.
+TEST_F(OffScreen, AWindowSaysAWrongWordFirstToo) {
+  set("DISPLAY", ":no-such-display");
+  options_.screenshot.clear();
+  for (const bool layout : {false, true}) {
+    options_.commands = {layout ? "step.forward" : "step.forwards=2"};
+    options_.layout = layout ? "steps" : "";
+    const auto ran = run();
+    ASSERT_FALSE(ran);
+    EXPECT_EQ(ran.error().code, AS_USAGE) << ran.error().text();
+    EXPECT_NE(ran.error().text().find(layout ? "--layout steps: unknown"
+                                             : "there is no command \"step.forwards\""),
+              std::string::npos)
+        << ran.error().text();
+  }
+}
+
 TEST_F(OffScreen, PixelsComeFromTheRenderer) {
   App app(App::Options(), {make_panels});
   auto platform = make_offscreen(320, 240);
