@@ -97,8 +97,7 @@ Result<GuiltyToken> of_scenario(const LookAt& at, const TokenChoice& token) {
     if (trace != nullptr && summary != nullptr && out.blame.add(*trace, *summary)) return out;
   }
   const Request& ended = (*session)->serving().requests()[to_size(*request)];
-  return never_computed(token, out.blame,
-                        ended.state == RequestState::kAborted && ended.abort_step < 0);
+  return never_computed(token, out.blame, ended.ended_tokenless());
 }
 
 json guilt_json(const std::optional<TokenGuilt>& guilt) {

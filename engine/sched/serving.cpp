@@ -319,7 +319,10 @@ std::vector<std::int32_t> Serving::finish_step(std::span<const std::int32_t> sam
     if (token < 0 && r.computed >= r.num_tokens()) ended.push_back(s.id);
   }
   scheduler_.results(plan_, tokens);
-  for (const std::int64_t id : ended) scheduler_.abort(id);
+  for (const std::int64_t id : ended) {
+    scheduler_.abort(id);
+    requests_[to_size(id)].abort_step = -1;
+  }
   for (Request& r : requests_) {
     if (r.abort_step < 0 || r.abort_step > plan_.step + 1 || is_over(r.state)) continue;
     if (r.state == RequestState::kExpected) {
@@ -449,7 +452,7 @@ ServingTotals Serving::totals() const {
     totals.recomputed += r.recomputed;
     if (r.state != RequestState::kAborted) continue;
     ++totals.aborted;
-    totals.tokenless += r.abort_step < 0 ? 1 : 0;
+    totals.tokenless += r.ended_tokenless() ? 1 : 0;
   }
   return totals;
 }

@@ -343,11 +343,13 @@ TEST(SessionServing, RequestsWithoutATokenAreTold) {
   options.session.references = References::kNone;
   options.session.lanes = {"nothing"};
   options.steps = 40;
-  const auto run = run_scenario(sharing(), lanes, options, nullptr);
+  Scenario scenario = sharing();
+  scenario.requests[0].abort_step = 30;  // long after it has ended
+  const auto run = run_scenario(scenario, lanes, options, nullptr);
   ASSERT_TRUE(run) << run.error().text();
   EXPECT_EQ(run->serving.aborted, 4);
   EXPECT_EQ(run->serving.tokenless, 3) << "one is taken away by the scenario";
-  const std::string text = format_report(make_report(sharing(), options, *run, ""), false);
+  const std::string text = format_report(make_report(scenario, options, *run, ""), false);
   EXPECT_NE(text.find("3 requests ended before their end: all logits were NaN"), std::string::npos)
       << text;
 }
