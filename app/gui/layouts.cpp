@@ -59,7 +59,8 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
-  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool", "row_sweep", "cache_study"});
+  b.dock(split(left, ImGuiDir_Down, 0.5f),
+         {"pool", "row_pool", "row_sweep", "cache", "cache_study"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events", "notes", "history"});
   b.dock(right, {"error", "backends", "training"});
@@ -75,7 +76,8 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(238);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
-  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool", "row_pool", "row_sweep", "cache_study"});
+  b.dock(split(left, ImGuiDir_Down, 0.46f),
+         {"pool", "row_pool", "row_sweep", "cache", "cache_study"});
   b.dock(left, {"block_tables", "scenario"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Right, 0.42f),
@@ -94,13 +96,14 @@ void build_small(Builder& b, ImGuiID rest, std::initializer_list<const char*> le
 void build_step_small(Builder& b, ImGuiID rest, ImVec2 size) {
   if (size.y < px(560)) {  // below a pipeline the tensor would be all buttons
     return build_small(
-        b, rest, {"pipeline", "time", "timeline", "block_tables", "pool", "window", "scenario"},
+        b, rest,
+        {"pipeline", "time", "timeline", "block_tables", "pool", "cache", "window", "scenario"},
         {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage", "events",
          "notes", "history", "plan", "row_pool", "row_sweep", "cache_study", "index_keys",
          "row_error", "backends", "training"});
   }
   b.dock(split(rest, ImGuiDir_Up, px(232) / size.y), {"pipeline", "time", "timeline"});
-  build_small(b, rest, {"block_tables", "pool", "window", "scenario"},
+  build_small(b, rest, {"block_tables", "pool", "cache", "window", "scenario"},
               {"tensor", "error", "top_k", "sink", "selection", "bytes", "why", "coverage",
                "events", "notes", "history", "plan", "row_pool", "row_sweep", "cache_study",
                "index_keys", "row_error", "backends", "training"});
@@ -227,6 +230,30 @@ void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size
                              : build_step(builder, dockspace, size);
   }
   ImGui::DockBuilderFinish(dockspace);
+}
+
+bool has_place(const std::string& window_name) {
+  const ImGuiID id = ImHashStr(window_name.c_str());
+  const ImGuiWindow* window = ImGui::FindWindowByID(id);
+  const ImGuiWindowSettings* kept = ImGui::FindWindowSettingsByID(id);
+  const ImGuiID dock = window != nullptr ? window->DockId : kept != nullptr ? kept->DockId : 0;
+  return dock != 0 && ImGui::DockBuilderGetNode(dock) != nullptr;
+}
+
+ImGuiID roomiest_place() {
+  constexpr float kLow = 220;  // a panel in a lower place would be all buttons
+  ImGuiID best = 0;
+  float most = -1;
+  for (const auto& entry : ImGui::GetCurrentContext()->DockContext.Nodes.Data) {
+    auto* node = static_cast<ImGuiDockNode*>(entry.val_p);
+    if (node == nullptr || !node->IsLeafNode() || node->Windows.empty()) continue;
+    if (!ImGui::DockNodeGetRootNode(node)->IsDockSpace()) continue;
+    const float room = node->Size.x * node->Size.y * (node->Size.y < px(kLow) ? 0.1f : 1.0f);
+    if (room <= most) continue;
+    most = room;
+    best = node->ID;
+  }
+  return best;
 }
 
 bool load_layout(const std::string& path, const std::vector<std::unique_ptr<Panel>>& panels,

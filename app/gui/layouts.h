@@ -33,6 +33,11 @@ std::string window_name(const Panel& panel);
 void build_layout(std::string_view id, Room room, ImGuiID dockspace, ImVec2 size,
                   const std::vector<std::unique_ptr<Panel>>& panels);
 
+// Whether a window is docked, or was when it was closed; and the place with most room for one more
+// tab, 0 where nothing is docked.
+bool has_place(const std::string& window_name);
+ImGuiID roomiest_place();
+
 // What the user made of a layout: FOLDER/NAME.ini. Reading: false when there is none, or when it is
 // no layout file (then `problem` says so).
 bool load_layout(const std::string& path, const std::vector<std::unique_ptr<Panel>>& panels,

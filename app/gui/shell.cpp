@@ -61,6 +61,7 @@ void Shell::switch_layout(const std::string& id, bool fresh) {
   if (fresh && !path.empty()) std::filesystem::remove(path, error);
   layout_ = id;
   drawn_ = false;
+  layout_frame_ = -1;
   ui_.settings.layout = id;
   build_layout_ = fresh || path.empty() || !std::filesystem::exists(path, error);
   load_layout_ = build_layout_ ? std::string() : path;
@@ -259,7 +260,18 @@ void Shell::follow_failure() {
   on_rows_ = rows;
 }
 
+// What a layout knows no place for joins other tabs instead of covering them, when it is opened
+// there for the first time; afterwards it stays where the user puts it.
+bool Shell::wants_place(const ImGuiWindow* window, const std::string& name) const {
+  if (layout_frame_ < 0 || layout_frame_ == ImGui::GetFrameCount()) return false;
+  const bool seen = window != nullptr && window->LastFrameActive >= layout_frame_;
+  return !seen && !has_place(name);
+}
+
 void Shell::draw_panels() {
+  if (layout_frame_ < 0 && !build_layout_ && load_layout_.empty()) {
+    layout_frame_ = ImGui::GetFrameCount();
+  }
   // One a frame: of several, the tabs of the last one alone would turn.
   std::string focus;
   if (!focus_panels_.empty()) {
@@ -285,6 +297,9 @@ void Shell::draw_panels() {
     ImGuiWindowClass one_cross;
     one_cross.DockNodeFlagsOverrideSet = ImGuiDockNodeFlags_NoCloseButton;
     ImGui::SetNextWindowClass(&one_cross);
+    if (wants_place(window, name)) {
+      ImGui::SetNextWindowDockID(roomiest_place(), ImGuiCond_Always);
+    }
     const bool was_open = panel->open;
     if (lies_on_the_ground(name)) ImGui::SetNextWindowBgAlpha(0);
     const bool kept = panel->seconds_to_look() == 0 && quiet_.keep(window);

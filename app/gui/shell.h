@@ -85,6 +85,7 @@ class Shell {
   const std::string& own_figures();
   bool something_changed();
   void follow_failure();
+  bool wants_place(const ImGuiWindow* window, const std::string& name) const;
   void draw_panels();
   void draw_panel_menu(Panel& panel);
   void show_front_tabs();
@@ -101,6 +102,7 @@ class Shell {
   std::string layout_ = "step";
   Room room_ = Room::kFull;               // whose arrangement of the layout is shown
   bool drawn_ = false;                    // it is on the screen, worth keeping
+  int layout_frame_ = -1;                 // the first one that shows the layout; -1: none has yet
   bool build_layout_ = true;              // in the next frame, from the built-in arrangement
   std::string load_layout_;               // before the next frame, from this file
   std::deque<std::string> focus_panels_;  // by commands, in order
