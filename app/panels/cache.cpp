@@ -60,6 +60,7 @@ class CachePanel : public Panel {
   void draw_tabs(Ui& ui) const;
   static void draw_levels(Ui& ui);
   void draw_usage(Ui& ui);
+  void draw_usage_axes(ImVec2 min, ImVec2 size, std::int64_t first, float width) const;
   void draw_why() const;
 
   int tab_ = 0;
@@ -301,6 +302,33 @@ void CachePanel::fill() {
   }
 }
 
+// Blocks at the left, from 0 to all of them; numbers of steps below, as many as there is room for.
+// min, size: of the bars, from step index `first` on.
+void CachePanel::draw_usage_axes(ImVec2 min, ImVec2 size, std::int64_t first, float width) const {
+  const Theme& t = theme();
+  ImDrawList* list = ImGui::GetWindowDrawList();
+  const float line = ImGui::GetTextLineHeight();
+  const std::int64_t total = held_->info->usable_blocks();
+  for (const std::int64_t blocks : {std::int64_t{0}, total / 2, total}) {
+    const float share = static_cast<float>(blocks) / static_cast<float>(total);
+    const float y = std::floor(min.y + size.y * (1 - share));
+    const std::string text = format_count(blocks);
+    list->AddText({min.x - px(4) - ImGui::CalcTextSize(text.c_str()).x, y - line / 2}, t.text_dim,
+                  text.c_str());
+    list->AddLine({min.x, y}, {min.x + size.x, y}, t.grid);
+  }
+  float free_from = min.x;
+  for (std::size_t i = to_size(first); i < usage_.steps.size(); ++i) {
+    const std::string text = std::to_string(usage_.steps[i]);
+    const float wide = ImGui::CalcTextSize(text.c_str()).x;
+    const float middle = min.x + (static_cast<float>(i - to_size(first)) + 0.5f) * width;
+    const float x = std::max(min.x, middle - wide / 2);
+    if (x < free_from || x + wide > min.x + size.x) continue;
+    list->AddText({x, min.y + size.y + px(2)}, t.text_dim, text.c_str());
+    free_from = x + wide + px(8);
+  }
+}
+
 // One bar a step: held at the bottom, then free and findable, then free and empty.
 void CachePanel::draw_usage(Ui& ui) {
   const Theme& t = theme();
@@ -309,10 +337,17 @@ void CachePanel::draw_usage(Ui& ui) {
   row.swatch(colours[0], "held");
   row.swatch(colours[1], "free, findable");
   row.swatch(colours[2], "free, empty");
-  const ImVec2 at = ImGui::GetCursorScreenPos();
+  dim("blocks, step by step");
+  const float line = ImGui::GetTextLineHeight();
+  const std::int64_t usable = std::max<std::int64_t>(1, held_->info->usable_blocks());
+  const float left = ImGui::CalcTextSize(format_count(usable).c_str()).x + px(6);
+  ImVec2 at = ImGui::GetCursorScreenPos();
   ImVec2 room = ImGui::GetContentRegionAvail();
   room.x = std::max(room.x, px(40));
-  room.y = std::max(room.y, px(40));
+  room.y = std::max(room.y, px(40) + 2 * line);
+  at = {at.x + left, at.y + line / 2};
+  room = {std::max(room.x - left, px(40)), room.y - 1.5f * line - px(4)};
+  ImGui::SetCursorScreenPos(at);
   ImGui::InvisibleButton("##usage", room);
   const auto count = static_cast<std::int64_t>(usage_.steps.size());
   if (count == 0) return;
@@ -321,7 +356,8 @@ void CachePanel::draw_usage(Ui& ui) {
   // The newest ones, where a bar would be thinner than a pixel.
   const auto fits = static_cast<std::int64_t>(room.x / std::max(width, 1.0f));
   const std::int64_t first = std::max<std::int64_t>(0, count - fits);
-  const auto total = static_cast<float>(std::max<std::int64_t>(1, held_->info->usable_blocks()));
+  const auto total = static_cast<float>(usable);
+  draw_usage_axes(at, room, first, std::max(width, 1.0f));
   for (std::int64_t i = first; i < count; ++i) {
     const PoolUsage& u = usage_.usage[static_cast<std::size_t>(i)];
     const float x = at.x + static_cast<float>(i - first) * std::max(width, 1.0f);
@@ -340,10 +376,11 @@ void CachePanel::draw_usage(Ui& ui) {
     if (!ImGui::IsItemHovered() || !ImGui::IsMouseHoveringRect(min, max)) continue;
     const std::int64_t step = usage_.steps[static_cast<std::size_t>(i)];
     tooltip(fmt::format(
-        "step {}: {} held, {} free and findable, {} free and empty, 1 null\n{} "
-        "tokens found, {} preemptions\nclick: goes there",
-        step, u.held, u.free_keyed, u.free_empty, usage_.hit_tokens[static_cast<std::size_t>(i)],
-        usage_.preemptions[static_cast<std::size_t>(i)]));
+        "step {}: {} held, {} free and findable, {} free and empty, 1 null\n{}, {}\n"
+        "click: goes there",
+        step, u.held, u.free_keyed, u.free_empty,
+        plural(usage_.hit_tokens[static_cast<std::size_t>(i)], "token found", "tokens found"),
+        plural(usage_.preemptions[static_cast<std::size_t>(i)], "preemption", "preemptions")));
     if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) {
       ui.run(fmt::format("cursor.goto={}/-/schedule", step));
     }
