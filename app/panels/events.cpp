@@ -222,9 +222,9 @@ void EventsPanel::draw_kinds() {
     ImGui::PopStyleVar();
     ImGui::PopStyleColor(3);
     if (ImGui::IsItemHovered(ImGuiHoveredFlags_DelayShort)) {
-      tooltip(fmt::format("{} events of kind '{}'\nclick: {}\nCtrl+click: {}", format_count(count),
-                          name, kinds_ == bit ? "all kinds again" : "these alone",
-                          on ? "without these" : "these too"));
+      tooltip(fmt::format(
+          "{} of kind '{}'\nclick: {}\nCtrl+click: {}", plural(count, "event", "events"), name,
+          kinds_ == bit ? "all kinds again" : "these alone", on ? "without these" : "these too"));
     }
   }
   ImGui::PopStyleVar(2);
@@ -233,12 +233,12 @@ void EventsPanel::draw_kinds() {
 void EventsPanel::fill_events() {
   events_.begin(version_);
   if (!events_.stale()) return;
-  events_.columns({{"step", true, 0.5f},
-                   {"kind", false, 0.8f},
-                   {"request", true, 0.6f, "Number of the request."},
-                   {"group", true, 0.5f, "Cache group of the block."},
-                   {"block", true, 0.6f, "Physical block."},
-                   {"what", false, 4}});
+  events_.columns({{"step", true, 0.6f},
+                   {"kind", false, 1.25f},  // "preempted", whole in a narrow panel
+                   {"request", true, 0.9f, "Number of the request."},
+                   {"group", true, 0.7f, "Cache group of the block."},
+                   {"block", true, 0.7f, "Physical block."},
+                   {"what", false, 3.3f}});
   for (std::size_t i = 0; i < view_.rows.size(); ++i) {
     const Event& event = *view_.rows[i];
     TableCell block = number_cell(event.block);
