@@ -260,9 +260,8 @@ void HeatMap::Impl::histogram(float width, float height) {
     const std::int64_t n = i >= 0 && i < MatrixScan::kBins && v >= s.min
                                ? scan.histogram()[static_cast<std::size_t>(i)]
                                : 0;
-    tooltip(
-        fmt::format("{} values near {} (bar height: log of the count)\ndrag: ends of the colours",
-                    format_count(n), format_number(v)));
+    tooltip(fmt::format("{} near {} (bar height: log of the count)\ndrag: ends of the colours",
+                        plural(n, "value", "values"), format_number(v)));
   }
 }
 

@@ -575,9 +575,9 @@ void ErrorPanel::draw_worst(Ui& ui, const StepTrace& step, const OpTrace& op,
   }
   if (result.selection && result.selection->tokens > 0) {
     field("free run",
-          fmt::format("{} tokens selected {} other entries than ref.sim on its own history",
-                      format_count(result.selection->tokens),
-                      format_count(result.selection->entries)));
+          fmt::format("{} selected {} than ref.sim on its own history",
+                      plural(result.selection->tokens, "token", "tokens"),
+                      plural(result.selection->entries, "other entry", "other entries")));
   }
   if (!result.note.empty()) {
     ImGui::PushStyleColor(ImGuiCol_Text,

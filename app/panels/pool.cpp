@@ -53,8 +53,8 @@ void PoolPanel::draw_legend(Ui& ui, const StepTrace& step) {
       continue;
     }
     emphasis_ = owner.request;
-    tooltip(fmt::format("request {} \"{}\": {} blocks\nclick: selects the request", owner.request,
-                        owner.name, format_count(owner.blocks)));
+    tooltip(fmt::format("request {} \"{}\": {}\nclick: selects the request", owner.request,
+                        owner.name, plural(owner.blocks, "block", "blocks")));
     if (ImGui::IsMouseClicked(ImGuiMouseButton_Left)) ui.bench.select_token(owner.request, -1);
   }
   row.outlined("free " + format_count(view_.free));

@@ -100,8 +100,8 @@ std::string SinkPanel::describe(int head) const {
                   format_count(view_.position), rows_word(), format_number(h.window),
                   format_count(view_.window_slots), view_.windowed ? "slots" : "of them");
   if (view_.compressed) {
-    text += fmt::format("compressed {} ({} entries)\n", format_number(h.compressed),
-                        format_count(view_.entries));
+    text += fmt::format("compressed {} ({})\n", format_number(h.compressed),
+                        plural(view_.entries, "entry", "entries"));
   }
   if (view_.has_sinks) {
     text += fmt::format("sink {} (logit {})\n", format_number(h.sink), format_number(h.sink_logit));

@@ -338,8 +338,9 @@ void TensorPanel::chips(Ui& ui, const StepTrace& step, const OpTrace& op) const 
       ui.run("panel.bytes");
     }
     if (ImGui::IsItemHovered()) {
-      tooltip(fmt::format("{} cache rows, each a {} of {} bytes\nopens the bytes panel",
-                          rows.slots.size(), record_name(rows.record), rows.row_bytes));
+      tooltip(fmt::format("{}, each a {} of {} bytes\nopens the bytes panel",
+                          plural(std::ssize(rows.slots), "cache row", "cache rows"),
+                          record_name(rows.record), rows.row_bytes));
     }
   }
 }
@@ -566,8 +567,8 @@ void TensorPanel::draw_slice(Ui& ui, const StepTrace& step, const OpTrace& op, I
         std::min(data.rows,
                  std::max<std::int64_t>(1, kMostCopied / std::max<std::int64_t>(1, data.columns)));
     ui.bench.say(Message::Kind::kInfo,
-                 fmt::format("copied {} of {} rows of {} {} as CSV", format_count(rows),
-                             format_count(data.rows), reader_.tap->name, data.value_name));
+                 fmt::format("copied {} of {} of {} {} as CSV", format_count(rows),
+                             plural(data.rows, "row", "rows"), reader_.tap->name, data.value_name));
   }
   const CellAt chosen = slice_.cell(focus(ui, step, op));
   HeatMapEvents events;

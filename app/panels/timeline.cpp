@@ -734,10 +734,10 @@ void TimelinePanel::draw_hover(Ui& ui) {
     const StepSummary& s = *facts->source;
     const std::string trouble = trouble_text(s);
     tooltip(
-        fmt::format("step {}: {}, {} tokens\nops {}, with references {}\nclick: goes to this "
+        fmt::format("step {}: {}, {}\nops {}, with references {}\nclick: goes to this "
                     "step{}",
                     format_count(s.step), s.decode_only ? "decode" : "prefill",
-                    format_count(s.tokens), format_us(s.seconds * 1e6),
+                    plural(s.tokens, "token", "tokens"), format_us(s.seconds * 1e6),
                     format_us(s.wall_seconds * 1e6), trouble.empty() ? "" : "\n" + trouble));
     return;
   }

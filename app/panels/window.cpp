@@ -159,9 +159,9 @@ class WindowPanel : public Panel {
     }
     ImGui::PopFont();
     if (under_mouse == nullptr) return;
-    tooltip(fmt::format("through layer {} ({}): positions {}-{}, {} tokens", under_mouse->layer,
+    tooltip(fmt::format("through layer {} ({}): positions {}-{}, {}", under_mouse->layer,
                         under_mouse->type, under_mouse->first, reach_.position,
-                        format_count(reach_.position - under_mouse->first + 1)));
+                        plural(reach_.position - under_mouse->first + 1, "token", "tokens")));
     if (click) bench.select_token(bench.selection().request, under_mouse->first);
   }
 
@@ -229,8 +229,11 @@ class WindowPanel : public Panel {
     ImGui::PopFont();
     // In the size of all tooltips.
     if (over_nulls) {
-      tooltip(fmt::format("{} table entries before the {} are null; nothing reads them",
-                          format_count(view_.nulls_before), view_.begin >= 0 ? "chunk" : "window"));
+      const bool one = view_.nulls_before == 1;
+      tooltip(fmt::format("{} before the {} {} null; nothing reads {}",
+                          plural(view_.nulls_before, "table entry", "table entries"),
+                          view_.begin >= 0 ? "chunk" : "window", one ? "is" : "are",
+                          one ? "it" : "them"));
     } else if (under_mouse != nullptr) {
       tooltip(slot_text(*under_mouse));
       if (click) select(bench, *under_mouse);

@@ -68,7 +68,7 @@ std::string computed_by(const AttentionLayer& layer, const AttentionBackend* bac
   std::vector<std::string> parts{"scores times " + format_number(layer.scale)};
   if (layer.chunk > 0) parts.push_back(fmt::format("within chunks of {} tokens", layer.chunk));
   if (!layer.alibi_slopes.empty()) {
-    parts.push_back(fmt::format("ALiBi slopes of {} heads", layer.alibi_slopes.size()));
+    parts.push_back("ALiBi slopes of " + plural(std::ssize(layer.alibi_slopes), "head", "heads"));
   }
   parts.push_back(layer.kv_of < 0 ? std::string("keys and values of its own")
                                   : fmt::format("keys and values of layer {}", layer.kv_of));
@@ -98,7 +98,7 @@ std::string asked_of_backends(const AttentionRequest& r) {
   parts.push_back(r.dtype);
   parts.push_back("cache " + r.cache_dtype);
   if (r.first_tokens_16bit > 0) {
-    parts.push_back(fmt::format("the first {} tokens in 16 bits", r.first_tokens_16bit));
+    parts.push_back("the first " + plural(r.first_tokens_16bit, "token", "tokens") + " in 16 bits");
   }
   parts.emplace_back(attention_type_name(r.type));
   if (r.block_size > 0) parts.push_back(fmt::format("blocks of {}", r.block_size));

@@ -115,8 +115,8 @@ std::string blocks_text(const SessionInfo& info, const TablesOfRequest& tables) 
     if (group.kind == GroupKind::kFirst) {
       first = fmt::format(" and {} of first tokens", format_count(strip.blocks));
     } else if (group.window == 0) {
-      full = fmt::format("{} {} {}", format_count(strip.blocks), strip.name,
-                         strip.blocks == 1 ? "block" : "blocks");
+      full =
+          plural(strip.blocks, (strip.name + " block").c_str(), (strip.name + " blocks").c_str());
     } else {
       chunks = chunks && group.kind == GroupKind::kChunked;
       windowed += (windowed.empty() ? "" : " + ") + format_count(strip.blocks);
@@ -125,8 +125,10 @@ std::string blocks_text(const SessionInfo& info, const TablesOfRequest& tables) 
   full += first;
   if (windowed.empty()) return full;
   const char* kind = chunks ? "chunked" : "windowed";
-  return full.empty() ? fmt::format("{} {} blocks", windowed, kind)
-                      : fmt::format("{} and {} {} ones", full, windowed, kind);
+  return full.empty()
+             ? fmt::format("{} {} {}", windowed, kind, windowed == "1" ? "block" : "blocks")
+             : fmt::format("{} and {} {} {}", full, windowed, kind,
+                           windowed == "1" ? "one" : "ones");
 }
 
 // Where the position lies in the window group of the layer, as the end of a sentence.
@@ -172,8 +174,8 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
                ? fmt::format("Request {} is finished and has given all its blocks back.", name)
                : fmt::format("Request {} waits for its first blocks.", name);
   }
-  std::string text = fmt::format("Request {}: {} tokens in {}", name,
-                                 format_count(length_in_step(input.step, request)),
+  std::string text = fmt::format("Request {}: {} in {}", name,
+                                 plural(length_in_step(input.step, request), "token", "tokens"),
                                  blocks_text(input.info, tables));
   if (nulls > 0) {
     const auto& groups = input.info.layout.groups;

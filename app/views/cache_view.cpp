@@ -136,12 +136,12 @@ FreeListView free_list_view(const SessionInfo& info, const StepTrace& step) {
   }
   const auto next =
       std::ranges::find_if(view.entries, [](const FreeEntry& e) { return !e.holds.empty(); });
-  view.sentence = fmt::format("{} blocks are free, block {} is taken next; {} can still be hit",
-                              format_count(static_cast<std::int64_t>(view.entries.size())),
+  view.sentence = fmt::format("{} free, block {} is taken next; {} can still be hit",
+                              plural(std::ssize(view.entries), "block is", "blocks are"),
                               view.entries.front().block, format_count(keyed));
   if (next != view.entries.end()) {
-    view.sentence += fmt::format("; block {} is evicted first, after {} others", next->block,
-                                 format_count(next - view.entries.begin()));
+    view.sentence += fmt::format("; block {} is evicted first, after {}", next->block,
+                                 plural(next - view.entries.begin(), "other", "others"));
   }
   view.sentence += ".";
   return view;
@@ -174,10 +174,9 @@ PrefixView prefix_view(const SessionInfo& info, const StepTrace& step) {
     const BlockOwner* owner = owner_of(step, b);
     return owner != nullptr && owner->refs == 0;
   });
-  view.sentence =
-      fmt::format("{} keys find {} blocks, {} of them free.",
-                  format_count(static_cast<std::int64_t>(view.entries.size())),
-                  format_count(static_cast<std::int64_t>(blocks.size())), format_count(free));
+  view.sentence = fmt::format("{} {}, {} of them free.",
+                              plural(std::ssize(view.entries), "key finds", "keys find"),
+                              plural(std::ssize(blocks), "block", "blocks"), format_count(free));
   return view;
 }
 
@@ -209,10 +208,10 @@ CacheRequestsView cache_requests_view(const SessionInfo& info, const StepTrace& 
     preemptions += row.preemptions;
     recomputed += row.recomputed;
   }
-  view.sentence =
-      fmt::format("{} tokens were found computed; {} {} cost {} tokens that were computed again.",
-                  format_count(hit), format_count(preemptions),
-                  preemptions == 1 ? "preemption" : "preemptions", format_count(recomputed));
+  view.sentence = fmt::format("{} found computed; {} cost {} computed again.",
+                              plural(hit, "token was", "tokens were"),
+                              plural(preemptions, "preemption", "preemptions"),
+                              plural(recomputed, "token that was", "tokens that were"));
   if (step.waiting.request >= 0) {
     view.waiting =
         fmt::format("{} waits. {}", name_if_known(info, step.waiting.request), step.waiting.text);
@@ -275,13 +274,13 @@ DeadEntriesView dead_entries_view(const SessionInfo& info, const StepTrace& step
       read += entry.reads > 0 ? 1 : 0;
     }
   }
-  view.sentence = view.entries.empty()
-                      ? "No table that the ops read has an entry that the manager dropped."
-                      : fmt::format(
-                            "{} entries of the ops' tables are dead: the manager has dropped their "
-                            "blocks; {} of them were read.",
-                            format_count(static_cast<std::int64_t>(view.entries.size())),
-                            read == 0 ? std::string("none") : format_count(read));
+  view.sentence =
+      view.entries.empty()
+          ? "No table that the ops read has an entry that the manager dropped."
+          : fmt::format("{} dead: the manager has dropped their blocks; {} of them were read.",
+                        plural(std::ssize(view.entries), "entry of the ops' tables is",
+                               "entries of the ops' tables are"),
+                        read == 0 ? std::string("none") : format_count(read));
   return view;
 }
 
@@ -326,8 +325,8 @@ ChecksView checks_view(const Snapshot& snapshot) {
     view.sentence +=
         fmt::format(" {} is broken; the session has stopped there.", snapshot.violation->text());
   } else if (snapshot.invariant_steps > 0) {
-    view.sentence += fmt::format(" {} steps were checked and nothing was broken.",
-                                 format_count(snapshot.invariant_steps));
+    view.sentence += fmt::format(" {} checked and nothing was broken.",
+                                 plural(snapshot.invariant_steps, "step was", "steps were"));
   }
   if (snapshot.invariant_steps > 0) {
     view.sentence += fmt::format(" Checking costs {} a step.",

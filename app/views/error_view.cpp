@@ -290,9 +290,11 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
   if (count > 0) {
     const auto top = std::find_if(all.begin(), all.end(), wrong);
     const bool wired = top->tap.ends_with(kWiringTap);  // what it is given is not looked at there
-    return fmt::format("{} agrees; the first of {} wrong taps of step {} is {}.{}{}{}.",
-                       op_name(cursor.op), format_count(count), summary.step, op_name(top->op),
-                       top->tap, layer_words(top->layer), wired ? ": " + top->note : "");
+    return fmt::format("{} agrees; the {} of step {} is {}.{}{}{}.", op_name(cursor.op),
+                       count == 1 ? std::string("only wrong tap")
+                                  : fmt::format("first of {} wrong taps", format_count(count)),
+                       summary.step, op_name(top->op), top->tap, layer_words(top->layer),
+                       wired ? ": " + top->note : "");
   }
   const auto compared = std::count_if(all.begin(), all.end(), [](const TapResult& r) {
     return r.verdict != Verdict::kNotCompared;
@@ -301,8 +303,11 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
     return all.empty() ? fmt::format("Nothing of step {} was compared yet.", summary.step)
                        : "No reference ran: nothing is compared.";
   }
-  std::string text = fmt::format("All {} taps of step {} agree with ref.sim: {}",
-                                 format_count(compared), summary.step, counts_words(all));
+  std::string text =
+      fmt::format("{} of step {} {} with ref.sim: {}",
+                  compared == 1 ? std::string("The only tap")
+                                : fmt::format("All {} taps", format_count(compared)),
+                  summary.step, compared == 1 ? "agrees" : "agree", counts_words(all));
   const auto tight = std::max_element(
       all.begin(), all.end(), [](auto& a, auto& b) { return a.budget_used < b.budget_used; });
   if (tight->budget_used > 0) {

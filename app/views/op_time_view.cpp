@@ -87,8 +87,9 @@ std::string sentence_of(const OpTimeView& view, const StepSummary& step, std::op
                                 percent(view.rows.back().busy / view.sum),
                                 rows ? "for rows that came from host memory" : "between ranks")
                   : "";
-    return fmt::format("{}: {} ops one after another, {}{}; {}.", where, ops, format_us(view.sum),
-                       between, most);
+    const std::string all =
+        ops == 1 ? "one op" : fmt::format("{} ops one after another", format_count(to_count(ops)));
+    return fmt::format("{}: {}, {}{}; {}.", where, all, format_us(view.sum), between, most);
   }
   const double gained = view.sum - view.span;
   const std::string gain = gained > 0
@@ -170,7 +171,8 @@ OpTimeView op_time_view(const StepSummary& step, const ModelGraph& graph,
   std::ranges::stable_sort(all, {}, [](const TimeSpan* s) { return s->start; });
   view.idle = view.span - covered(all);
   view.sentence = sentence_of(view, step, layer, longest, ops);
-  if (unknown > 0) view.sentence += fmt::format(" {} ops were not timed.", unknown);
+  if (unknown > 0)
+    view.sentence += fmt::format(" {} not timed.", plural(unknown, "op was", "ops were"));
   return view;
 }
 

@@ -15,7 +15,8 @@ namespace {
 const StateDiff* first_otherwise(const RunPair& c) {
   const StateDiff* first = nullptr;
   for (const StateDiff& state : c.diff.states) {
-    const bool tells = state.what == "schedule" || state.what == "block tables";
+    const bool tells =
+        state.what == "schedule" || state.what == "block tables" || state.what == "tokens";
     if (tells && (first == nullptr || state.step < first->step)) first = &state;
   }
   return first;
@@ -25,15 +26,15 @@ std::string difference(const StepSummary* a, const StepSummary* b) {
   if (a == nullptr) return "in the second alone";
   if (b == nullptr) return "in the first alone";
   std::string text;
-  const auto say = [&](const char* what, std::int64_t x, std::int64_t y) {
+  const auto say = [&](std::int64_t x, std::int64_t y, const char* one, const char* many) {
     if (x == y) return;
-    text += fmt::format("{}{}{} {}", text.empty() ? "" : ", ", y > x ? "+" : "-",
-                        format_count(std::abs(y - x)), what);
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", y > x ? "+" : "-",
+                        plural(std::abs(y - x), one, many));
   };
-  say("tokens", a->tokens, b->tokens);
-  say("blocks held", a->usage.held, b->usage.held);
-  say("tokens found computed", a->hit_tokens, b->hit_tokens);
-  say("preemptions", a->preemptions, b->preemptions);
+  say(a->tokens, b->tokens, "token", "tokens");
+  say(a->usage.held, b->usage.held, "block held", "blocks held");
+  say(a->hit_tokens, b->hit_tokens, "token found computed", "tokens found computed");
+  say(a->preemptions, b->preemptions, "preemption", "preemptions");
   return text.empty() ? text : text + " in the second";
 }
 

@@ -90,14 +90,14 @@ PoolView pool_view(const SessionInfo& info, const StepTrace& step) {
     return view;
   }
   view.sentence =
-      fmt::format("{} of {} blocks are in use by {} {}; {} free; this step took {} and freed {}",
-                  format_count(view.used), format_count(view.blocks), view.owners.size(),
-                  view.owners.size() == 1 ? "request" : "requests", format_count(view.free),
+      fmt::format("{} of {} in use by {}; {} free; this step took {} and freed {}",
+                  format_count(view.used), plural(view.blocks, "block is", "blocks are"),
+                  plural(std::ssize(view.owners), "request", "requests"), format_count(view.free),
                   step.fresh.size(), step.freed.size());
   if (view.longest.length > 0) {
-    view.sentence += fmt::format("; the longest free run is {} {} from block {}",
-                                 format_count(view.longest.length),
-                                 view.longest.length == 1 ? "block" : "blocks", view.longest.first);
+    view.sentence +=
+        fmt::format("; the longest free run is {} from block {}",
+                    plural(view.longest.length, "block", "blocks"), view.longest.first);
   }
   view.on_host = host_blocks(info, step);
   if (const auto host = std::ranges::count(view.on_host, true); host > 0) {

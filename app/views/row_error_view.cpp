@@ -75,8 +75,8 @@ std::string words_of(const CacheErrors& cache, const StepTrace& step) {
   text += fmt::format("{:.3g} of a head's length at most, head {} of the token at position {}",
                       cache.largest, cache.worst_head, format_count(step.metadata.positions[row]));
   if (cache.not_numbers > 0) {
-    text +=
-        fmt::format("; {} heads have NaN, infinities or no bound", format_count(cache.not_numbers));
+    text += fmt::format("; {} NaN, infinities or no bound",
+                        plural(cache.not_numbers, "head has", "heads have"));
   }
   return text;
 }

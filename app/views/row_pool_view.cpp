@@ -89,10 +89,11 @@ RowPoolView row_pool_view(const SessionInfo& info, const StepTrace& step, const 
                         view.layer, pool)
           : fmt::format(
                 "Layer {}: {} of {} selected rows lay in {} ({}), {} came from host memory; "
-                "{} gave up their place.",
+                "{}.",
                 view.layer, format_count(counts.hits), format_count(selected), pool,
                 format_share(static_cast<double>(counts.hits) / static_cast<double>(selected)),
-                format_count(counts.misses), format_count(counts.evictions));
+                format_count(counts.misses),
+                plural(counts.evictions, "gave up its place", "gave up their place"));
   return view;
 }
 

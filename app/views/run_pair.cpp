@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/text/format.h"
 #include "engine/capture/op_blame.h"
 
 namespace attnscope {
@@ -75,10 +76,12 @@ std::string RunPair::sentence() const {
     return text + diff.first->text + "." + open;
   }
   return fmt::format(
-             "No op's output differs beyond its tolerance: {} tokens of {} steps are in both, {} "
-             "ops have the same bits and {} are within tolerance.",
-             diff.tokens, diff.steps, diff.count(DiffVerdict::kEqual),
-             diff.count(DiffVerdict::kWithin)) +
+             "No op's output differs beyond its tolerance: {} of {} in both, {} the same bits and "
+             "{} "
+             "within tolerance.",
+             plural(diff.tokens, "token", "tokens"), plural(diff.steps, "step is", "steps are"),
+             plural(diff.count(DiffVerdict::kEqual), "op has", "ops have"),
+             plural(diff.count(DiffVerdict::kWithin), "is", "are")) +
          open;
 }
 

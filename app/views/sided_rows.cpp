@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/text/format.h"
 #include "engine/config/scenario.h"
 #include "engine/model/numbers.h"
 
@@ -26,16 +27,15 @@ SidedRows sided_rows(const SessionInfo& info, int index, std::int64_t prompt,
   }
   if (side == kSourceSide) {
     rows.end = source;
-    rows.sentence = fmt::format(
-        "Token {} sees all {} tokens of the source, before and behind it. No row is kept.",
-        position, source);
+    rows.sentence =
+        fmt::format("Token {} sees all of the source, {}, before and behind it. No row is kept.",
+                    position, plural(source, "token", "tokens"));
   } else if (side == kCrossSide) {
     rows.end = source;
     rows.sentence = fmt::format(
-        "Cross attention: token {} of the decoder sees the {} tokens of the source, positions "
-        "0-{}. "
+        "Cross attention: token {} of the decoder sees the source, {}, positions 0-{}. "
         "Their keys and values were written with the prompt and stay as they are.",
-        position - source, source, source - 1);
+        position - source, plural(source, "token", "tokens"), source - 1);
   } else {
     rows.begin = source;
     rows.end = position + 1;

@@ -74,8 +74,8 @@ SlabView slab_view(const SessionInfo& info) {
     if (least == nullptr || group.bytes < least->bytes) least = &group;
   }
   view.sentence =
-      fmt::format("{} blocks of {}, {} in all; a block belongs to one group at a time",
-                  format_count(info.usable_blocks()), bytes_text(view.stride),
+      fmt::format("{} of {}, {} in all; a block belongs to one group at a time",
+                  plural(info.usable_blocks(), "block", "blocks"), bytes_text(view.stride),
                   format_bytes(static_cast<double>(info.usable_blocks() * view.stride)));
   if (least != nullptr && least->bytes < view.stride) {
     view.sentence +=

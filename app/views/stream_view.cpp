@@ -47,12 +47,11 @@ StreamView stream_view(const KvStream& stream, const KvStreamMap& map) {
   const KvStreamCounts& n = map.counts();
   const auto batches = static_cast<std::int64_t>(stream.batches.size());
   view.sentence = fmt::format(
-      "After batch {} of {}: {} keys find {} blocks in {} {}; {} events stored, {} removed, {} "
-      "cleared.",
+      "After batch {} of {}: {} {} in {}; {} stored, {} removed, {} cleared.",
       format_count(map.batch() + 1), format_count(batches),
-      format_count(static_cast<std::int64_t>(view.rows.size())), format_count(map.blocks()),
-      groups.size(), groups.size() == 1 ? "group" : "groups", format_count(n.stored),
-      format_count(n.removed), format_count(n.cleared));
+      plural(std::ssize(view.rows), "key finds", "keys find"),
+      plural(map.blocks(), "block", "blocks"), plural(std::ssize(groups), "group", "groups"),
+      plural(n.stored, "event", "events"), format_count(n.removed), format_count(n.cleared));
   if (n.unknown > 0) {
     view.sentence += fmt::format(
         " {} removed content that was never stored: the stream begins late, or lost batches.",

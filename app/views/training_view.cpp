@@ -115,9 +115,9 @@ Result<TrainingView> training_view(const std::string& csv, const std::string& pa
   const Line& last = lines.back();
   view.steps = static_cast<std::int64_t>(last.numbers[0]);
   view.sentence = fmt::format(
-      "{} steps, stage {}: loss on held-out text {:.4f} nats a byte with all tokens, "
-      "{:.4f} with those that the indexer selects.",
-      format_count(view.steps), last.stage, last.numbers[5], last.numbers[6]);
+      "{}, stage {}: loss on held-out text {:.4f} nats a byte with all tokens, {:.4f} with those "
+      "that the indexer selects.",
+      plural(view.steps, "step", "steps"), last.stage, last.numbers[5], last.numbers[6]);
   view.plots.push_back({"loss, nats a byte",
                         false,
                         {of_steps(lines, "learnt from", 3), of_steps(lines, "held out", 5),

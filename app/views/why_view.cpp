@@ -240,8 +240,8 @@ class WhyBuilder {
       text.resize(text.size() - 2);  // the comma, or the colon where nothing was read
     }
     if (!view_.left_out.empty()) {
-      text +=
-          fmt::format(", {} entries were not selected", format_count(std::ssize(view_.left_out)));
+      text += fmt::format(", {} not selected",
+                          plural(std::ssize(view_.left_out), "entry was", "entries were"));
     }
     text += ".";
     if (view_.unknown > 0) {

@@ -197,9 +197,9 @@ WindowView packed_view(const SessionInfo& info, const StepTrace& step, int layer
     view.slots.push_back(slot);
   }
   view.window = to_count(view.slots.size());
-  const std::string all = fmt::format(
-      "Token {} sees all {} tokens of its request, before and behind it. No row is kept.",
-      m.positions[to_size(token_row)], view.window);
+  const std::string all =
+      fmt::format("Token {} sees all of its request, {}, before and behind it. No row is kept.",
+                  m.positions[to_size(token_row)], plural(view.window, "token", "tokens"));
   view.sentence = (source != nullptr ? source->sentence : all) + mask_sentence(info, view) +
                   alibi_sentence(op, head);
   return view;
@@ -322,9 +322,9 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
                   blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
   const bool selects = whole && layer_selects(info.config, index);
   if ((masked || selects) && !columns.empty()) {
-    view.sentence = fmt::format("Token {} {} {} of {} rows: {}.", format_count(position),
+    view.sentence = fmt::format("Token {} {} {} of {}: {}.", format_count(position),
                                 masked ? "is shown" : "selects", format_count(shown_rows(view)),
-                                format_count(length), where);
+                                plural(length, "row", "rows"), where);
   } else {
     view.sentence = fmt::format("{} token {}: {}.", whole ? "All before" : "Window of",
                                 format_count(position), where);

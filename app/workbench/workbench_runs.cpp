@@ -50,9 +50,10 @@ Result<void> Workbench::save_capture(const std::string& path) {
         if (totals && !notes.empty()) {
           if (auto kept = write_notes(path + "/" + kNotesFile, notes); !kept) totals = kept.error();
         }
-        std::string text = totals ? fmt::format("{} steps saved in {} ({})", totals->steps, path,
-                                                format_bytes(static_cast<double>(totals->bytes)))
-                                  : totals.error().text();
+        std::string text =
+            totals ? fmt::format("{} saved in {} ({})", plural(totals->steps, "step", "steps"),
+                                 path, format_bytes(static_cast<double>(totals->bytes)))
+                   : totals.error().text();
         return [this, text = std::move(text),
                 kind = totals ? Message::Kind::kInfo : Message::Kind::kError] { say(kind, text); };
       });
@@ -332,7 +333,8 @@ Result<void> Workbench::open_events(const std::string& path) {
       events_ = *stream;
       ++version_;
       say(Message::Kind::kInfo,
-          fmt::format("{}: {} batches of cache events", events_->name, events_->batches.size()));
+          fmt::format("{}: {} of cache events", events_->name,
+                      plural(std::ssize(events_->batches), "batch", "batches")));
     };
   });
 }

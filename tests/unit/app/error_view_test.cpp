@@ -95,7 +95,7 @@ TEST(ErrorView, OneUnitInTheLastPlaceIsSaidAsThat) {
   result.introduced->max_ulp = 1;
   const auto summary = make_summary(9, {result});
   EXPECT_EQ(error_sentence(nullptr, *summary, nullptr, {9, 0, AS_OP_ATTN_NORM}),
-            "All 1 taps of step 9 agree with ref.sim: 1 by rounding; closest to its limit is "
+            "The only tap of step 9 agrees with ref.sim: 1 by rounding; closest to its limit is "
             "attn_norm.y in layer 0, 1 ulp.");
 }
 
@@ -113,7 +113,7 @@ TEST(ErrorView, SentenceOfAWrongTapNamesElementValuesAndLimit) {
   EXPECT_EQ(error_verdict(*summary, &op), Verdict::kWrong);
   // Seen from another op of the step.
   EXPECT_EQ(error_sentence(&step, *summary, nullptr, {9, 2, AS_OP_WO_A}),
-            "wo_a agrees; the first of 1 wrong taps of step 9 is sparse_attention.o in layer 2.");
+            "wo_a agrees; the only wrong tap of step 9 is sparse_attention.o in layer 2.");
 }
 
 TEST(ErrorView, ValuesThatLookAlikeAreSaidInFull) {

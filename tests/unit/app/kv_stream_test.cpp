@@ -115,7 +115,7 @@ TEST_F(KvStreamTest, View) {
   map.seek(1);
   const StreamView view = stream_view(*stream, map);
   EXPECT_EQ(view.sentence,
-            "After batch 2 of 2: 1 keys find 1 blocks in 1 group; 1 events stored, 1 removed, 0 "
+            "After batch 2 of 2: 1 key finds 1 block in 1 group; 1 event stored, 1 removed, 0 "
             "cleared. 1 removed content that was never stored: the stream begins late, or lost "
             "batches.");
   ASSERT_EQ(view.rows.size(), 1u);
