@@ -12,6 +12,7 @@
 #include "app/panels/panels.h"
 #include "app/text/format.h"
 #include "app/workbench/golden_session.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope::gui {
 namespace {
@@ -83,7 +84,8 @@ void ReviewPanel::draw(Ui& ui) {
   }
   draw_names(ui);
   if (shown_ != session_.version()) return;  // another one was chosen; drawn in the next frame
-  sentence(fmt::format("{}: {}", review->name, review->sentence), Verdict::kWrong);
+  const std::string words = fmt::format("{}: {}", review->name, review->sentence);
+  review->is_new ? caution(words) : sentence(words, Verdict::kWrong);
   if (!review->about.empty()) dim(review->about);
   if (!review->accepted_by.empty()) field("accepted", review->accepted_by);
   if (!review->received_by.empty()) field("received", review->received_by);
@@ -138,28 +140,42 @@ void ReviewPanel::draw_taps(const GoldenReview& review) {
       taps_.row({{f.where},
                  {f.tap},
                  {review.is_new ? "new" : golden_verdict_name(f.verdict), bad ? theme().bad : 0},
-                 {format_number(f.budget_used), 0, f.budget_used, true},
+                 review.is_new ? TableCell{}
+                               : TableCell{format_number(f.budget_used), 0, f.budget_used, true},
                  {f.note}},
                 static_cast<std::int64_t>(i));
     }
   }
-  const ImVec2 room = ImGui::GetContentRegionAvail();
-  if (const auto key = taps_.draw("##taps", ImVec2(-1, room.y * 0.45f), tap_)) tap_ = *key;
+  // No taller than its rows: what differs in one of them is looked at below.
+  const float line = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
+  const float most = ImGui::GetContentRegionAvail().y * 0.45f;
+  const float high = std::min(most, line * static_cast<float>(review.taps.size() + 1) + px(4));
+  if (const auto key = taps_.draw("##taps", ImVec2(-1, high), tap_)) tap_ = *key;
   const auto at = static_cast<std::size_t>(tap_);
   if (at < review.taps.size()) draw_sides(review.taps[at]);
 }
 
-// Samples over their place in the tensor: discs accepted, rings received.
+// Samples over their place in the tensor: discs accepted, rings received; one side may have none.
 void draw_samples(const GoldenTap& a, const GoldenTap& b, float height) {
   const auto range = sample_range(a, b);
   if (!range) return;
   const double low = range->first, high = range->second;
   const double span = high > low ? high - low : 1;
-  const ImVec2 from = ImGui::GetCursorScreenPos();
-  const float width = ImGui::GetContentRegionAvail().x, edge = px(6);
+  const std::int64_t elements = std::max(a.elements(), b.elements());
+  dim(fmt::format("Samples of {}, by their place: discs accepted, rings received.",
+                  plural(elements, "element", "elements")));
   ImDrawList* list = ImGui::GetWindowDrawList();
+  const float edge = px(6), line = ImGui::GetTextLineHeight();
+  ImVec2 from = ImGui::GetCursorScreenPos();
+  const std::string top = format_number(high), bottom = format_number(low);
+  const float names =
+      std::max(ImGui::CalcTextSize(top.c_str()).x, ImGui::CalcTextSize(bottom.c_str()).x) + px(6);
+  list->AddText({from.x, from.y}, theme().text_dim, top.c_str());
+  list->AddText({from.x, from.y + height - line}, theme().text_dim, bottom.c_str());
+  const float width = std::max(px(40), ImGui::GetContentRegionAvail().x - names);
+  from.x += names;
   list->AddRect(from, ImVec2(from.x + width, from.y + height), theme().grid);
-  const auto n = static_cast<double>(std::max<std::int64_t>(1, a.elements()));
+  const auto n = static_cast<double>(std::max<std::int64_t>(1, elements));
   const auto place = [&](const GoldenTap& t, std::size_t i) {
     const double x = static_cast<double>(t.at[i]) / n, y = (high - t.values[i]) / span;
     return ImVec2(from.x + edge + static_cast<float>(x) * (width - 2 * edge),
@@ -171,21 +187,37 @@ void draw_samples(const GoldenTap& a, const GoldenTap& b, float height) {
   for (std::size_t i = 0; i < b.at.size(); ++i) {
     if (std::isfinite(b.values[i])) list->AddCircle(place(b, i), px(4), theme().accent);
   }
+  ImGui::SetCursorScreenPos(from);
   ImGui::Dummy(ImVec2(width, height));
-  if (ImGui::IsItemHovered()) {
-    tooltip(
-        fmt::format("Samples over their place in the tensor, {} to {}: discs accepted, rings "
-                    "received.",
-                    format_number(low), format_number(high)));
+  if (!ImGui::IsItemHovered()) return;
+  // The sample that is nearest to the mouse, of both sides.
+  const ImVec2 mouse = ImGui::GetMousePos();
+  const GoldenTap& t = b.at.empty() ? a : b;
+  std::size_t nearest = 0;
+  const auto gap = [&](std::size_t i) { return std::fabs(place(t, i).x - mouse.x); };
+  for (std::size_t i = 1; i < t.at.size(); ++i) {
+    if (gap(i) < gap(nearest)) nearest = i;
   }
+  std::string text = fmt::format("element {}", t.at[nearest]);
+  for (const GoldenTap* side : {&a, &b}) {
+    const auto at = std::ranges::find(side->at, t.at[nearest]);
+    if (at == side->at.end()) continue;
+    text += fmt::format("\n{} {}", side == &a ? "accepted" : "received",
+                        format_exact(side->values[to_size(at - side->at.begin())]));
+  }
+  tooltip(text);
 }
 
 void ReviewPanel::draw_sides(const GoldenReviewTap& tap) {
   const GoldenTap *a = tap.accepted, *b = tap.received;
-  if (a != nullptr && b != nullptr && a->stats && b->stats) draw_samples(*a, *b, px(96));
+  const GoldenTap none;
+  const GoldenTap& before = a != nullptr ? *a : none;
+  const GoldenTap& now = b != nullptr ? *b : none;
+  if (before.stats || now.stats) draw_samples(before, now, px(96));
   sides_.begin(shown_ * 4096 + static_cast<std::uint64_t>(tap_));
   if (sides_.stale()) {
-    sides_.columns({{"value", false, 1.4f},
+    sides_.columns({{"value", false, 1.4f,
+                     "Of all values, of one element, or of one of so many equal ranges of rows."},
                     {"accepted", true, 1},
                     {"received", true, 1},
                     {"difference", true, 1}});

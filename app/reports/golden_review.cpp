@@ -78,8 +78,9 @@ void format_tap(const GoldenReviewTap& tap, std::string& out) {
 }  // namespace
 
 std::vector<GoldenSides> golden_sides(const GoldenReviewTap& tap, std::size_t most) {
-  const GoldenTap *a = tap.accepted, *b = tap.received;
-  if (a == nullptr || b == nullptr) return {{"value", whole(a), whole(b)}};
+  const GoldenTap none;  // of the side that has no such tap
+  const GoldenTap* a = tap.accepted != nullptr ? tap.accepted : &none;
+  const GoldenTap* b = tap.received != nullptr ? tap.received : &none;
   std::vector<GoldenSides> sides;
   const auto compare = [&](const char* what, const auto& left, const auto& right,
                            const auto& text) {
@@ -94,7 +95,28 @@ std::vector<GoldenSides> golden_sides(const GoldenReviewTap& tap, std::size_t mo
   if (sides.empty()) {
     compare("checksum of part", a->parts, b->parts, [](const GoldenPart& p) { return p.checksum; });
   }
-  if (sides.empty()) sides.push_back({"value", whole(a), whole(b)});
+  if (!sides.empty()) return sides;
+  sides.push_back({"value", whole(tap.accepted), whole(tap.received)});
+  if (a != &none && b != &none) return sides;  // the figures that differ are deltas
+  const auto figures = [](const GoldenTap& t) {
+    std::vector<std::pair<std::string, double>> out;
+    if (!t.stats) return out;
+    out = {{"min", t.stats->min},
+           {"max", t.stats->max},
+           {"NaN", static_cast<double>(t.stats->nans)},
+           {"infinities", static_cast<double>(t.stats->infinities)}};
+    for (std::size_t i = 0; i < t.at.size(); ++i) {
+      out.emplace_back(fmt::format("element {}", t.at[i]), t.values[i]);
+    }
+    return out;
+  };
+  for (const GoldenTap* side : {a, b}) {
+    for (const auto& [what, value] : figures(*side)) {
+      if (sides.size() >= most) return sides;
+      const std::string text = format_number(value);
+      sides.push_back({what, side == a ? text : "none", side == b ? text : "none"});
+    }
+  }
   return sides;
 }
 

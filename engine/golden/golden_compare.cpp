@@ -485,7 +485,18 @@ std::vector<GoldenDelta> golden_deltas(const GoldenTap& accepted, const GoldenTa
   statistic("max", a.max, b.max);
   statistic("mean", a.mean, b.mean);
   statistic("l2", a.l2, b.l2);
-  std::vector<GoldenDelta> samples;
+  std::vector<GoldenDelta> samples;  // and figures of ranges of rows
+  const std::size_t ranges = std::min(accepted.ranges.size(), received.ranges.size());
+  for (std::size_t i = 0; i < ranges; ++i) {
+    const GoldenRange &x = accepted.ranges[i], &y = received.ranges[i];
+    const auto figure = [&](const char* what, double before, double now) {
+      if (before == now) return;
+      samples.push_back({fmt::format("{} of range {}/{}", what, i + 1, ranges), before, now});
+    };
+    figure("mean", x.mean, y.mean);
+    figure("rms", x.rms, y.rms);
+    figure("max", x.max, y.max);
+  }
   for (std::size_t i = 0; i < std::min(accepted.at.size(), received.at.size()); ++i) {
     if (accepted.at[i] != received.at[i] || accepted.values[i] == received.values[i]) continue;
     samples.push_back(

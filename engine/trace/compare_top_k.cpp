@@ -53,8 +53,8 @@ struct List {
     }
     if (const auto wanted = std::min<std::int64_t>(width, len); chosen != wanted) {
       complain(std::min(chosen, width - 1),
-               fmt::format("token {}: {} entries selected, {} visible and wanted", token, chosen,
-                           wanted));
+               fmt::format("token {}: {} {} selected, {} visible and wanted", token, chosen,
+                           chosen == 1 ? "entry" : "entries", wanted));
     }
   }
 };
@@ -127,6 +127,9 @@ Comparison compare_top_k(const as_tensor& indices, const as_tensor& reference,
       if (used > 1) {
         complaint += fmt::format(", the score tolerance is {:.2g}", tolerance.score_rel * scale);
       }
+    } else if (complaint.empty()) {
+      complaint = fmt::format("token {}: {} selected where the other list has {}", token,
+                              ours.size(), theirs.size());
     }
     out.figures.recall = std::min(out.figures.recall, swap.recall(theirs.size()));
     if (used > 1) {

@@ -222,6 +222,30 @@ TEST(GoldenSides, AreWhereTheTwoDiffer) {
   EXPECT_EQ(sides[0].what + " " + sides[0].accepted + " " + sides[0].received, "element 2 3 none");
   tap.received = nullptr;
   EXPECT_EQ(golden_sides(tap, 9)[0].received, "none");
+  // Of a side that is alone all is told that is kept of it.
+  a = GoldenTap();
+  a.stats.emplace();
+  a.stats->max = 4;
+  a.at = {7};
+  a.values = {0.5};
+  sides = golden_sides(tap, 9);
+  ASSERT_EQ(sides.size(), 6u);
+  EXPECT_EQ(sides[2].what + " " + sides[2].accepted + " " + sides[2].received, "max 4 none");
+  EXPECT_EQ(sides[5].what + " " + sides[5].accepted, "element 7 0.5");
+  EXPECT_EQ(golden_sides(tap, 3).size(), 3u);
+}
+
+// A figure of a range of rows fails a golden as an element does.
+TEST(GoldenSides, NameFiguresOfRanges) {
+  GoldenTap a, b;
+  a.stats.emplace();
+  b.stats.emplace();
+  a.ranges = {{0, 1, 2}, {0, 1, 3}};
+  b.ranges = {{0, 1, 2}, {0, 1, 4}};
+  const auto deltas = golden_deltas(a, b, 8);
+  ASSERT_EQ(deltas.size(), 1u);
+  EXPECT_EQ(deltas[0].what, "max of range 2/2");
+  EXPECT_EQ(deltas[0].received, 4);
 }
 
 TEST_F(GoldenCliTest, AcceptingNeedsAReasonAndSomethingPending) {

@@ -223,7 +223,8 @@ TEST(CompareTopK, MalformedListsAreWrongEvenWithTheRightSet) {
        std::vector<Case>{{{1, 1}, {1, 4}, 5, "selected twice"},
                          {{1, 5}, {1, 4}, 5, "outside 0..4"},
                          {{-1, 1, 4}, {1, 4, 2}, 5, "comes after a -1"},
-                         {{1, -1}, {1, 4}, 5, "1 entries selected, 2 visible and wanted"},
+                         {{1, -1}, {1, 4}, 5, "1 entry selected, 2 visible and wanted"},
+                         {{1, 4}, {1, -1}, 5, "2 selected where the other list has 1"},
                          {{1, -7}, {1, 4}, 5, "outside"}}) {
     TopK t{c.ours, c.reference, logits, c.len};
     const Comparison result = t.run(1);
