@@ -19,6 +19,7 @@
 #include "app/views/compare_view.h"
 #include "app/views/pair_steps.h"
 #include "app/workbench/capture_compare.h"
+#include "engine/model/numbers.h"
 
 namespace attnscope::gui {
 namespace {
@@ -63,9 +64,10 @@ class ComparePanel : public Panel {
   void draw_buttons(Ui& ui);
   void draw_ops(Ui& ui);
   void draw_values(Ui& ui);
-  void draw_tables();
-  void draw_lists();
+  void draw_tables(Ui& ui);
+  void draw_lists(Ui& ui);
   void draw_steps(Ui& ui);
+  void select_row(Ui& ui, int group, std::int32_t block, std::int32_t row) const;
   // Whether a row is shown: all are, or those that differ.
   bool shown(bool differs) const { return differs || !differences_; }
   void draw_map(const char* id, const std::string& title, HeatMap& map, const HeatMapData& data,
@@ -299,9 +301,9 @@ void ComparePanel::draw(Ui& ui) {
     case kValues:
       return draw_values(ui);
     case kTables:
-      return draw_tables();
+      return draw_tables(ui);
     case kLists:
-      return draw_lists();
+      return draw_lists(ui);
     default:
       return draw_steps(ui);
   }
@@ -420,7 +422,8 @@ void ComparePanel::draw_values(Ui& ui) {
   }
 }
 
-void ComparePanel::draw_tables() {
+// A click selects the block of the first, as everywhere.
+void ComparePanel::draw_tables(Ui& ui) {
   sentence(compared_blocks_sentence(blocks_here_));
   const CacheLayout& layout = session_.result()->a->info()->layout;
   tables_.begin(version_);
@@ -434,8 +437,9 @@ void ComparePanel::draw_tables() {
     const auto block = [](std::int32_t id) {
       return id == 0 ? TableCell{"null", theme().text_faint, 0, true} : whole_cell(id, "no entry");
     };
-    std::int64_t key = 0;
+    std::int64_t key = -1;
     for (const ComparedBlock& row : blocks_here_) {
+      ++key;
       if (!shown(row.block_a != row.block_b)) continue;
       const char* what = row.differs                  ? "in one of them alone"
                          : row.block_a != row.block_b ? "another block for the same tokens"
@@ -446,13 +450,30 @@ void ComparePanel::draw_tables() {
                    block(row.block_a),
                    block(row.block_b),
                    {what, row.differs ? theme().bad : 0}},
-                  key++);
+                  key);
     }
   }
-  tables_.draw("##tables", {-1, -1}, -1);
+  const Selection& selection = ui.bench.selection();
+  const auto chosen = std::ranges::find_if(blocks_here_, [&](const ComparedBlock& row) {
+    return row.block_a > 0 && row.block_a == selection.block && row.group == selection.group;
+  });
+  const std::int64_t selected = chosen == blocks_here_.end() ? -1 : chosen - blocks_here_.begin();
+  const auto clicked = tables_.draw("##tables", {-1, -1}, selected);
+  if (!clicked || blocks_here_[to_size(*clicked)].block_a <= 0) return;
+  select_row(ui, blocks_here_[to_size(*clicked)].group, blocks_here_[to_size(*clicked)].block_a,
+             -1);
 }
 
-void ComparePanel::draw_lists() {
+void ComparePanel::select_row(Ui& ui, int group, std::int32_t block, std::int32_t row) const {
+  Selection selection = ui.bench.selection();
+  selection.group = group;
+  selection.block = block;
+  selection.row = row;
+  ui.bench.select(selection);
+}
+
+// A click selects the row of the first; the token stays, whose lists these are.
+void ComparePanel::draw_lists(Ui& ui) {
   const ComparedLists& lists = lists_here_;
   sentence(lists.sentence);
   lists_.begin(version_);
@@ -462,8 +483,9 @@ void ComparePanel::draw_lists() {
                     {"first", true, 0.8f, "Its slot in the first."},
                     {"second", true, 0.8f, "Its slot in the second."},
                     {"what", false, 2}});
-    std::int64_t key = 0;
+    std::int64_t key = -1;
     for (const ComparedEntry& e : lists.entries) {
+      ++key;
       const bool alone = (e.slot_a < 0) != (e.slot_b < 0);
       if (!shown(alone)) continue;
       lists_.row({{e.window ? "window" : "entry"},
@@ -472,15 +494,27 @@ void ComparePanel::draw_lists() {
                   whole_cell(e.slot_b, "not read"),
                   {alone ? e.slot_a < 0 ? "in the second alone" : "in the first alone" : "",
                    alone ? theme().bad : 0}},
-                 key++);
+                 key);
     }
   }
-  if (!lists.entries.empty()) lists_.draw("##lists", {-1, -1}, -1);
+  if (lists.entries.empty()) return;
+  const Selection& selection = ui.bench.selection();
+  const auto chosen = std::ranges::find_if(lists.entries, [&](const ComparedEntry& e) {
+    return e.block > 0 && e.block == selection.block && e.row_in_block == selection.row &&
+           e.group == selection.group;
+  });
+  const std::int64_t selected = chosen == lists.entries.end() ? -1 : chosen - lists.entries.begin();
+  const auto clicked = lists_.draw("##lists", {-1, -1}, selected);
+  if (!clicked) return;
+  const ComparedEntry& e = lists.entries[to_size(*clicked)];
+  if (e.block > 0) select_row(ui, e.group, e.block, e.row_in_block);
 }
 
 // Both timelines, and what was scheduled in each step.
 void ComparePanel::draw_steps(Ui& ui) {
   sentence(steps_here_.sentence);
+  dim("A bar is a step, as high as its ops took, in the colour of its worst verdict; red below it: "
+      "an op's output parts there.");
   const float high = std::clamp(ImGui::GetContentRegionAvail().y * 0.4f, px(64), px(150));
   const std::int64_t second = token_.b ? token_.b->step : -1;
   const PairTimelineEvents events =

@@ -369,7 +369,15 @@ std::vector<ComparedBlock> compared_blocks(const RunPair& c, const ComparedToken
 
 ComparedLists compared_lists(const RunPair& c, const ComparedToken& token, int layer) {
   ComparedLists out;
-  const Place place{token.a ? token.a->step : 0, layer, AS_OP_SPARSE_ATTENTION};
+  const OpTrace* attention = token.a ? token.a->find_role(layer, AS_ROLE_ATTENTION) : nullptr;
+  if (attention != nullptr && attention->tap("indices") == nullptr) {
+    out.sentence = fmt::format(
+        "{} reads the rows of a request through its block table: a token has no list of them.",
+        as_op_find(attention->place.op)->name);
+    return out;
+  }
+  const Place place =
+      attention != nullptr ? attention->place : Place{0, layer, AS_OP_SPARSE_ATTENTION};
   const auto a = op_of(token.a, place), b = op_of(token.b, place);
   if (!a || !b) {
     out.sentence =
@@ -378,8 +386,11 @@ ComparedLists compared_lists(const RunPair& c, const ComparedToken& token, int l
     return out;
   }
   std::string text;
-  for (const bool window : {true, false}) {
-    const std::string name = window ? "indices" : "extra_indices";
+  for (const char* name : {"indices", "extra_indices"}) {
+    // What the indexer of DeepSeek-V3.2 selects are tokens, and all that its attention reads.
+    const bool tokens = place.op != AS_OP_SPARSE_ATTENTION;
+    const bool window = !tokens && std::string_view(name) == "indices";
+    const SlotSpace space = slot_space(*c.a->info(), a->place, name, 0);
     TokenSlice x, y;
     if (!slice_of(token.a, a, name, token.row_a, x) ||
         !slice_of(token.b, b, name, token.row_b, y)) {
@@ -389,10 +400,15 @@ ComparedLists compared_lists(const RunPair& c, const ComparedToken& token, int l
     const RowSlots q = list_of(*c.b->info(), *token.b, *b, name, token.request_b, y);
     std::int64_t both = 0;
     std::map<std::int64_t, ComparedEntry> rows;
-    for (const auto& [row, slot] : p) rows[row] = {window, row, slot, -1};
+    for (const auto& [row, slot] : p) {
+      ComparedEntry& entry = rows[row] = {window, row, slot};
+      if (space.rows_per_block <= 0) continue;
+      entry.group = space.group;
+      entry.block = static_cast<std::int32_t>(slot / space.rows_per_block);
+      entry.row_in_block = static_cast<std::int32_t>(slot % space.rows_per_block);
+    }
     for (const auto& [row, slot] : q) {
-      ComparedEntry& entry =
-          rows.try_emplace(row, ComparedEntry{window, row, -1, -1}).first->second;
+      ComparedEntry& entry = rows.try_emplace(row, ComparedEntry{window, row}).first->second;
       entry.slot_b = slot;
       both += entry.slot_a >= 0 ? 1 : 0;
     }
@@ -400,7 +416,10 @@ ComparedLists compared_lists(const RunPair& c, const ComparedToken& token, int l
     const auto only_a = static_cast<std::int64_t>(p.size()) - both;
     const auto only_b = static_cast<std::int64_t>(q.size()) - both;
     text += fmt::format("{}{}: {} in both", text.empty() ? "" : "; ",
-                        window ? "Window" : "selected entries", both);
+                        window   ? "Window"
+                        : tokens ? "Selected tokens"
+                                 : "selected entries",
+                        both);
     if (only_a > 0) text += fmt::format(", {} in the first alone", only_a);
     if (only_b > 0) text += fmt::format(", {} in the second alone", only_b);
   }

@@ -83,6 +83,9 @@ struct ComparedEntry {
   bool window = true;
   std::int64_t row = 0;                   // position, or number of the entry
   std::int64_t slot_a = -1, slot_b = -1;  // -1 = not in this list
+  // Where the first has it; -1: nowhere.
+  int group = -1;
+  std::int32_t block = -1, row_in_block = -1;
 };
 // "142 entries: 3 in one of them alone, 17 in other blocks, the rest agree."
 std::string compared_blocks_sentence(const std::vector<ComparedBlock>& blocks);

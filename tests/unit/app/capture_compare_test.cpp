@@ -155,6 +155,41 @@ TEST_F(CompareTest, StepsOfAsManyTokensAreComparedByWhichTheyAre) {
   }
 }
 
+TEST_F(CompareTest, SampledTokensThatDifferAreNoSameTokens) {
+  const std::string a = record("a.acap", small_scenario());
+  const std::string b =
+      record("b.acap", small_scenario(), {"cpu", "sample=mutant:sample_second_best"});
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(a));
+  CompareSession compare;
+  ASSERT_TRUE(compare.open(bench, b));
+  compare.wait();
+  ASSERT_NE(compare.result(), nullptr) << compare.error();
+  const PairSteps steps = pair_steps(*compare.result());
+  EXPECT_NE(steps.sentence.find("as many tokens and blocks in each, but others from step "),
+            std::string::npos)
+      << steps.sentence;
+}
+
+TEST_F(CompareTest, AttentionWithoutListsSaysSo) {
+  const auto dense = load_scenario("tiny-llama");
+  ASSERT_TRUE(dense);
+  const std::string a = record("a.acap", *dense);
+  Workbench bench({});
+  ASSERT_TRUE(bench.open_capture(a));
+  CompareSession compare;
+  ASSERT_TRUE(compare.open(bench, a));
+  compare.wait();
+  ASSERT_NE(compare.result(), nullptr) << compare.error();
+  const auto token = locate(*compare.result(), 2, 0, -1);
+  ASSERT_TRUE(token);
+  const ComparedLists lists = compared_lists(*compare.result(), *token, 1);
+  EXPECT_TRUE(lists.entries.empty());
+  EXPECT_EQ(lists.sentence,
+            "paged_attention reads the rows of a request through its block table: a token has no "
+            "list of them.");
+}
+
 TEST_F(CompareTest, WhereTheyPartIsNamedAndFound) {
   const std::string a = record("a.acap", small_scenario());
   const std::string b =
