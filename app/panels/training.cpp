@@ -4,6 +4,7 @@
 #include <implot.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -33,6 +34,7 @@ class TrainingPanel : public Panel {
   void look(bool anew);
   void read();
   void draw_legend() const;
+  void tell(const TrainingPlot& plot) const;
   ImU32 colour_of(const std::string& curve) const;
   void draw_plot(const TrainingPlot& plot, int index, ImVec2 size) const;
 
@@ -115,6 +117,30 @@ void TrainingPanel::draw_legend() const {
   for (const std::string& name : names_) row.swatch(colour_of(name), name);
 }
 
+// Over a plot: what it shows, and its values at the step nearest to the mouse.
+void TrainingPanel::tell(const TrainingPlot& plot) const {
+  if (!ImPlot::IsPlotHovered()) return;
+  const double x = ImPlot::GetPlotMousePos().x;
+  std::string text = plot.about;
+  std::optional<double> step;
+  for (const TrainingCurve& curve : plot.curves) {
+    for (const double at : curve.steps) {
+      if (!step || std::fabs(at - x) < std::fabs(*step - x)) step = at;
+    }
+  }
+  if (step) text += fmt::format("\nstep {:.0f}", *step);
+  for (const TrainingCurve& curve : plot.curves) {
+    const auto at = step ? std::ranges::find(curve.steps, *step) : curve.steps.end();
+    if (at == curve.steps.end()) continue;
+    const auto index = static_cast<std::size_t>(at - curve.steps.begin());
+    text += fmt::format("\n{} {}", curve.name, format_number(curve.values[index]));
+  }
+  for (const auto& [last, stage] : view_.stages) {
+    text += fmt::format("\nline: stage {} begins behind step {:.0f}", stage, last);
+  }
+  tooltip(text);
+}
+
 void TrainingPanel::draw_plot(const TrainingPlot& plot, int index, ImVec2 size) const {
   if (!ImPlot::BeginPlot(fmt::format("{}##{}", plot.title, index).c_str(), size,
                          ImPlotFlags_NoMenus | ImPlotFlags_NoMouseText | ImPlotFlags_NoLegend)) {
@@ -132,6 +158,12 @@ void TrainingPanel::draw_plot(const TrainingPlot& plot, int index, ImVec2 size) 
     ImPlot::PlotLine(curve.name.c_str(), curve.steps.data(), curve.values.data(),
                      static_cast<int>(curve.steps.size()), line);
   }
+  for (const auto& [step, stage] : view_.stages) {
+    ImPlotSpec mark;
+    mark.LineColor = ImGui::ColorConvertU32ToFloat4(theme().text_faint);
+    ImPlot::PlotInfLines(("##" + stage).c_str(), &step, 1, mark);
+  }
+  tell(plot);
   ImPlot::EndPlot();
 }
 

@@ -77,6 +77,7 @@ std::string chart(const std::vector<const TrainingPlot*>& plots, double x, doubl
   const auto y_at = [&](double value) {
     return y + kPlotBottom - values.share(value) * (kPlotBottom - kPlotTop);
   };
+  if (steps.low > steps.high) steps.take(0);  // no curve has a point yet
   std::string out = train_words(x + kPlotLeft, y + 14, "label", "start", plots.front()->title);
   double at = x + kPlotLeft;
   for (std::size_t c = 0; c < plots.front()->curves.size(); ++c) {

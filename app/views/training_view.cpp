@@ -59,6 +59,15 @@ TrainingCurve of_steps(const std::vector<Line>& lines, std::string name, std::si
   return curve;
 }
 
+// Of a measure that compares an interval with the one before: the first has none.
+std::vector<TrainingCurve> without_first(std::vector<TrainingCurve> curves) {
+  for (TrainingCurve& curve : curves) {
+    curve.steps.erase(curve.steps.begin());
+    curve.values.erase(curve.values.begin());
+  }
+  return curves;
+}
+
 std::vector<TrainingCurve> of_layers(const std::vector<Line>& lines, std::size_t column) {
   constexpr std::size_t kLayer = 7;
   std::map<double, TrainingCurve> curves;
@@ -118,15 +127,32 @@ Result<TrainingView> training_view(const std::string& csv, const std::string& pa
       "{}, stage {}: loss on held-out text {:.4f} nats a byte with all tokens, {:.4f} with those "
       "that the indexer selects.",
       plural(view.steps, "step", "steps"), last.stage, last.numbers[5], last.numbers[6]);
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    if (lines[i].stage == lines[i - 1].stage) continue;
+    view.stages.emplace_back(lines[i - 1].numbers[0], lines[i].stage);
+  }
   view.plots.push_back({"loss, nats a byte",
+                        "Loss of the next byte: of what was learnt from, of held-out text with all "
+                        "tokens attended, and with those alone that the indexer selects.",
                         false,
                         {of_steps(lines, "learnt from", 3), of_steps(lines, "held out", 5),
                          of_steps(lines, "held out, selected", 6)}});
-  view.plots.push_back({"KL, attention to indexer", false, of_layers(lines, 8)});
-  view.plots.push_back({"recall@k", true, of_layers(lines, 9)});
-  view.plots.push_back({"attention covered", true, of_layers(lines, 10)});
-  view.plots.push_back({"overlap with the token before", true, of_layers(lines, 11)});
-  view.plots.push_back({"selection changed", true, of_layers(lines, 12)});
+  view.plots.push_back({"KL, attention to indexer",
+                        "How far the indexer's shares are from those of attention, in nats: 0 = "
+                        "the same. What the indexer learns from.",
+                        false, of_layers(lines, 8)});
+  view.plots.push_back({"recall@k",
+                        "Share of the k tokens with most attention that are among the k selected.",
+                        true, of_layers(lines, 9)});
+  view.plots.push_back({"attention covered", "Share of all attention that lies on selected tokens.",
+                        true, of_layers(lines, 10)});
+  view.plots.push_back({"overlap with the token before",
+                        "Share of a token's selection that the token before it selected too.", true,
+                        of_layers(lines, 11)});
+  view.plots.push_back({"selection changed",
+                        "Share of the selection that the interval before did not have; the first "
+                        "interval has none before it.",
+                        true, without_first(of_layers(lines, 12))});
   return view;
 }
 

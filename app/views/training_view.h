@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/params/result.h"
@@ -26,6 +27,7 @@ struct TrainingCurve {
 
 struct TrainingPlot {
   std::string title;
+  std::string about;   // what is measured, in a sentence
   bool share = false;  // values are shares of 1
   std::vector<TrainingCurve> curves;
 };
@@ -34,6 +36,9 @@ struct TrainingView {
   std::string sentence;
   std::int64_t steps = 0;  // made so far
   std::vector<TrainingPlot> plots;
+  // Where a stage begins that is not the first: the last step of the one before, the new one's
+  // name.
+  std::vector<std::pair<double, std::string>> stages;
 };
 
 // AS_BAD_INPUT names the line of a table that is none.

@@ -49,6 +49,10 @@ TEST(TrainingViewTest, CurvesAreThoseOfTheTable) {
   EXPECT_EQ(loss.curves[0].values, (std::vector<double>{2.75, 2.5}));
   EXPECT_EQ(loss.curves[2].values, (std::vector<double>{3.75, 3.5}));
   EXPECT_FALSE(loss.share);
+  for (const TrainingPlot& plot : view->plots) EXPECT_FALSE(plot.about.empty()) << plot.title;
+  EXPECT_EQ(view->stages, (std::vector<std::pair<double, std::string>>{{10, "sparse"}}));
+  // Before the first interval there was none whose selection could have changed.
+  EXPECT_EQ(view->plots[5].curves[1].steps, (std::vector<double>{20}));
   const TrainingPlot& recall = view->plots[2];
   EXPECT_TRUE(recall.share);
   ASSERT_EQ(recall.curves.size(), 2u);
