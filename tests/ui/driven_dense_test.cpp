@@ -147,7 +147,7 @@ TEST(DrivenDense, EveryPanelDrawsAModelWithoutCaches) {
       user.settle();
       user.wait(4);
     }
-    for (const auto& [panel, text] : {std::pair{"window", "tokens of its request"},
+    for (const auto& [panel, text] : {std::pair{"window", "of its request, "},
                                       {"top_k", "attends all 60 rows"},
                                       {"block_tables", "The model has no caches"},
                                       {"bytes", "no op writes rows"},

@@ -91,6 +91,34 @@ TEST(Driven, TheCrossOfATabClosesItsPanelAndTheMenuBringsItBack) {
   });
 }
 
+// Instead of covering others. What the user has torn off since comes back where it was.
+TEST(Driven, APanelThatALayoutHasNoPlaceForJoinsItsTabs) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    for (const ImVec2 size : {ImVec2(1000, 600), ImVec2(1600, 1000)}) {
+      SCOPED_TRACE(size.x);
+      ImGui::GetIO().DisplaySize = size;
+      user.settle();
+      for (const char* layout : {"step", "error", "review"}) {
+        ASSERT_TRUE(app->commands().run(std::string("layout.") + layout));
+        user.wait(4);
+        user.show("cache");
+        user.wait(4);
+        ASSERT_NE(window_of(user, "cache"), nullptr) << layout;
+        EXPECT_NE(window_of(user, "cache")->DockNode, nullptr) << layout;
+        EXPECT_TRUE(window_of(user, "cache")->DockTabIsVisible) << layout;
+      }
+    }
+    user.ctx->UndockWindow(("//" + user.window("cache")).c_str());
+    user.wait(3);
+    ASSERT_TRUE(app->commands().run("panel.close=cache"));
+    user.wait(3);
+    user.show("cache");
+    user.wait(4);
+    EXPECT_TRUE(user.ctx->WindowIsUndockedOrStandalone(window_of(user, "cache")));
+  });
+}
+
 TEST(Driven, SmallAndLargeScreensShowTheSameState) {
   DrivenApp app;
   app.drive([&](User& user) {

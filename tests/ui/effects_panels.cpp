@@ -117,6 +117,15 @@ void review_goldens(Trial& t) {
   EXPECT_TRUE(t.shows("None of the 2 goldens"));
   EXPECT_TRUE(GoldenFolder::open(folder)->pending().empty());
   EXPECT_FALSE(t.app->commands().run("review.reject"));
+  // Of a new golden all that was received is shown, and no budget that was not measured.
+  std::filesystem::remove(folder + "/second" + kAcceptedSuffix);
+  auto goldens = GoldenFolder::open(folder);
+  ASSERT_TRUE(goldens);
+  run_golden(*goldens, "second", all_lanes(), {});
+  t.run("review.open=" + folder);
+  EXPECT_TRUE(t.shows("second: new: 1 value"));
+  EXPECT_TRUE(t.shows("discs accepted, rings received."));
+  EXPECT_TRUE(t.shows("element "));
 }
 
 // Asked of a planted bug: the mistakes that give its output are named, and the session stays.
@@ -257,6 +266,22 @@ void compare_runs(Trial& t) {
   t.run("compare.tab=tables");
   EXPECT_TRUE(t.shows("SWA"));
   EXPECT_TRUE(t.shows("of the block tables: the same blocks in both."));
+  // A row selects its block, of a list the row in it; the token stays.
+  const Selection before = t.selection();
+  for (const char* tab : {"tables", "lists"}) {
+    t.run(std::string("compare.tab=") + tab);
+    const bool lists = std::string_view(tab) == "lists";
+    t.user.look_at("compare");
+    const auto shown = t.user.numbers("##row ");
+    ASSERT_FALSE(shown.empty()) << tab;
+    // The oldest row of the window is in the second alone.
+    const std::int64_t row = lists ? shown.back() : shown.front();
+    t.user.ctx->ItemClick(fmt::format("**/##row {}", row).c_str());
+    t.user.settle();
+    EXPECT_GT(t.selection().block, 0) << tab;
+    EXPECT_EQ(t.selection().row >= 0, lists);
+    EXPECT_EQ(t.selection().position, before.position) << tab;
+  }
   EXPECT_FALSE(t.app->commands().run("compare.tab=everything"));
   t.run("compare.close");
   EXPECT_TRUE(t.shows("Another run beside this one"));
@@ -380,6 +405,16 @@ Effects panel_effects() {
       before = now;
     }
     EXPECT_FALSE(t.app->commands().run("cache.tab=dreams"));
+    // Bars stand right of the axis, and each is its step's.
+    t.run("cache.tab=usage");
+    EXPECT_TRUE(t.shows("blocks, step by step"));
+    t.user.look_at("cache");
+    const ImRect bars = t.user.rect("##usage");
+    const auto steps = static_cast<float>(t.bench().snapshot()->steps.size());
+    const float bar = std::min(bars.GetWidth() / steps, px(24));
+    t.user.click({bars.Min.x + 1.5f * bar, bars.Min.y + bars.GetHeight() / 2});
+    t.user.settle();
+    EXPECT_EQ(t.cursor().step, t.bench().snapshot()->steps[1]->step);
   };
   const auto events = [](Trial& t) {
     const std::string path = t.folder + "/events.jsonl";

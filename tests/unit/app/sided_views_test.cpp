@@ -88,7 +88,7 @@ TEST_F(SidedViews, CrossAttentionShowsTheSource) {
     EXPECT_TRUE(slot.has_weight);
   }
   EXPECT_NEAR(sum(view), 1, 1e-5);
-  EXPECT_NE(view.sentence.find("token 2 of the decoder sees the 58 tokens of the source"),
+  EXPECT_NE(view.sentence.find("token 2 of the decoder sees the source, 58 tokens,"),
             std::string::npos)
       << view.sentence;
   EXPECT_NE(view.sentence.find("written with the prompt and stay"), std::string::npos);
