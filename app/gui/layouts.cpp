@@ -59,9 +59,8 @@ void build_step(Builder& b, ImGuiID rest, ImVec2 size) {
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
   ImGuiID right = split(rest, ImGuiDir_Right, 0.36f);
-  b.dock(split(left, ImGuiDir_Down, 0.5f),
-         {"pool", "row_pool", "row_sweep", "cache", "cache_study"});
-  b.dock(left, {"block_tables", "scenario"});
+  b.dock(split(left, ImGuiDir_Down, 0.5f), {"pool", "row_pool", "row_sweep", "cache_study"});
+  b.dock(left, {"block_tables", "scenario", "cache"});
   b.dock(split(right, ImGuiDir_Down, 0.36f), {"selection", "events", "notes", "history"});
   b.dock(right, {"error", "backends", "training"});
   ImGuiID below = split(rest, ImGuiDir_Down, 0.56f);
@@ -76,9 +75,8 @@ void build_step_compact(Builder& b, ImGuiID rest, ImVec2 size) {
   const float timeline = px(172), pipeline = px(238);
   b.dock(split(rest, ImGuiDir_Up, timeline / size.y), {"timeline"});
   ImGuiID left = split(rest, ImGuiDir_Left, 0.26f);
-  b.dock(split(left, ImGuiDir_Down, 0.46f),
-         {"pool", "row_pool", "row_sweep", "cache", "cache_study"});
-  b.dock(left, {"block_tables", "scenario"});
+  b.dock(split(left, ImGuiDir_Down, 0.46f), {"pool", "row_pool", "row_sweep", "cache_study"});
+  b.dock(left, {"block_tables", "scenario", "cache"});
   b.dock(split(rest, ImGuiDir_Up, pipeline / (size.y - timeline)), {"pipeline", "time"});
   b.dock(split(rest, ImGuiDir_Right, 0.42f),
          {"error", "sink", "selection", "why", "coverage", "events", "notes", "history", "plan",
