@@ -313,18 +313,18 @@ void ComparePanel::draw_ops(Ui& ui) {
   const std::vector<ComparedOp>& rows = ops_here_;
   ops_.begin(version_);
   if (ops_.stale()) {
-    ops_.columns({{"layer", true, 0.4f},
-                  {"op", false, 1.3f},
+    ops_.columns({{"layer", true, 0.5f},
+                  {"op", false, 2},
                   {"first", false, 1, "The lane that computed it in the first."},
                   {"second", false, 0.8f, "The lane that computed it in the second."},
-                  {"verdict", false, 1.7f,
+                  {"verdict", false, 1.4f,
                    "Schedules and block tables are compared by what they mean: the lines above."},
                   {"tap", false, 0.7f, "The output that differs most."},
                   {"largest", true, 0.7f, "Largest absolute difference."},
                   {"of budget", true, 0.8f,
                    "Worst element in units of its tolerance; inf: a number beside none, or what "
                    "must be the same bits."},
-                  {"evidence", false, 2.3f}});
+                  {"evidence", false, 1.9f}});
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const ComparedOp& row = rows[i];
       DiffLook look = diff_look(row.verdict);
