@@ -76,7 +76,12 @@ void ReviewPanel::draw(Ui& ui) {
   }
   sentence(session_.sentence());
   const GoldenReview* review = session_.current();
-  if (review == nullptr) return;
+  if (review == nullptr) {
+    return empty_state(ui,
+                       "Nothing waits for a decision. \"attnscope golden run\" keeps what differs "
+                       "from the accepted values; then open the folder again.",
+                       "review.open");
+  }
   if (shown_ != session_.version()) {
     shown_ = session_.version();
     tap_ = 0;
@@ -127,6 +132,7 @@ void ReviewPanel::draw_decision(Ui& ui) {
 }
 
 void ReviewPanel::draw_taps(const GoldenReview& review) {
+  if (review.taps.empty()) return;  // a damaged one: its sentence says why
   taps_.begin(shown_);
   if (taps_.stale()) {
     taps_.columns({{"where", false, 1.4f, "STEP/LAYER/OP, or the case of an op alone."},

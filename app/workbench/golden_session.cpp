@@ -23,11 +23,18 @@ Result<void> GoldenSession::open(const std::string& folder) {
 std::string GoldenSession::sentence() const {
   if (!folder_) return {};
   const std::size_t all = folder_->defined().size();
-  std::string out =
-      pending_.empty()
-          ? fmt::format("None of the {} goldens in {} is pending", all, folder_->path())
-          : fmt::format("{} of {} goldens in {} {} pending", pending_.size(), all, folder_->path(),
-                        pending_.size() == 1 ? "is" : "are");
+  const std::string& path = folder_->path();
+  std::string out;
+  if (all == 0) {
+    out = fmt::format("No golden is defined in {}", path);
+  } else if (all == 1) {
+    out = fmt::format("The one golden in {} is {}pending", path, pending_.empty() ? "not " : "");
+  } else if (pending_.empty()) {
+    out = fmt::format("None of the {} goldens in {} is pending", all, path);
+  } else {
+    out = fmt::format("{} of {} goldens in {} {} pending", pending_.size(), all, path,
+                      pending_.size() == 1 ? "is" : "are");
+  }
   if (accepted_ + rejected_ > 0) {
     out += fmt::format("; {} accepted, {} rejected", accepted_, rejected_);
   }

@@ -115,6 +115,7 @@ void review_goldens(Trial& t) {
   EXPECT_TRUE(t.shows("1 accepted, 0 rejected"));
   t.run("review.reject");
   EXPECT_TRUE(t.shows("None of the 2 goldens"));
+  EXPECT_TRUE(t.shows("Nothing waits for a decision."));
   EXPECT_TRUE(GoldenFolder::open(folder)->pending().empty());
   EXPECT_FALSE(t.app->commands().run("review.reject"));
   // Of a new golden all that was received is shown, and no budget that was not measured.
