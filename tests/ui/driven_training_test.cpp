@@ -46,6 +46,11 @@ TEST(TrainingPanel, FollowsATableAsItGrows) {
     EXPECT_TRUE(waited("50 steps, stage model: loss on held-out text 2.7500 nats a byte"));
     write(table, kHead + line(50) + line(100), 30);
     EXPECT_TRUE(waited("100 steps, stage model"));
+    // What a figure means, and its values where the mouse is.
+    user.ctx->MouseMove("loss, nats a byte##0");
+    user.wait(3);
+    EXPECT_NE(user.screen().find("Loss of the next byte"), std::string::npos);
+    EXPECT_NE(user.screen().find("held out, selected 3"), std::string::npos);
     write(table, "something else\n", 10);
     EXPECT_TRUE(waited("line 1: not the head of a training's table"));
     EXPECT_FALSE(app->commands().run("training.show=nobody"));
