@@ -39,8 +39,8 @@ struct Request {
 
   std::int64_t max_len() const { return prompt_tokens + max_new_tokens; }
   std::int64_t num_tokens() const { return static_cast<std::int64_t>(tokens.size()); }
-  // Its logits were NaN: no token could be sampled to go on with. One that ended so is no longer to
-  // be taken away, so that its abort_step is -1.
+  // Its logits were NaN: no token could be sampled to go on with. One that ended so is not to be
+  // taken away later: its abort_step is -1, unless that fell due with the same step.
   bool ended_tokenless() const { return state == RequestState::kAborted && abort_step < 0; }
   bool in_prefill() const { return computed < prompt_tokens; }
 };

@@ -321,7 +321,8 @@ std::vector<std::int32_t> Serving::finish_step(std::span<const std::int32_t> sam
   scheduler_.results(plan_, tokens);
   for (const std::int64_t id : ended) {
     scheduler_.abort(id);
-    requests_[to_size(id)].abort_step = -1;
+    Request& r = requests_[to_size(id)];
+    if (r.abort_step > plan_.step + 1) r.abort_step = -1;
   }
   for (Request& r : requests_) {
     if (r.abort_step < 0 || r.abort_step > plan_.step + 1 || is_over(r.state)) continue;
