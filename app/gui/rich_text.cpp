@@ -1,6 +1,7 @@
 #include "app/gui/rich_text.h"
 
 #include <imgui.h>
+#include <imgui_internal.h>
 
 #include <algorithm>
 #include <cfloat>
@@ -52,6 +53,8 @@ class TextFlow {
 }  // namespace
 
 void rich_text(std::string_view text, float width) {
+  const ImVec2 at = ImGui::GetCursorScreenPos();
+  ImGui::LogRenderedText(&at, text.data(), text.data() + text.size());
   TextFlow layout(width);
   while (!text.empty()) {
     const std::size_t end = std::min(text.find_first_of(" \n"), text.size());
