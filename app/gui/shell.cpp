@@ -261,7 +261,7 @@ void Shell::follow_failure() {
 }
 
 // What a layout knows no place for joins other tabs instead of covering them, when it is opened
-// there for the first time; afterwards it stays where the user puts it.
+// there for the first time; afterwards it stays where the user moves it.
 bool Shell::wants_place(const ImGuiWindow* window, const std::string& name) const {
   if (layout_frame_ < 0 || layout_frame_ == ImGui::GetFrameCount()) return false;
   const bool seen = window != nullptr && window->LastFrameActive >= layout_frame_;
