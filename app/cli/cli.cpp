@@ -58,13 +58,13 @@ void add_run(CLI::App& app, Action& action) {
   run->add_option("scenario", command->scenario, "File, or a name from assets/scenarios")
       ->required();
   add_model_options(*run, model);
-  auto* steps_option = run->add_option("--steps", *steps, "Scheduler iterations")
-                           ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  auto* steps_option =
+      run->add_option("--steps", *steps, "Scheduler iterations")->check(whole_from(0));
   auto* decode_option =
       run->add_option(
              "--decode-steps", *decode_steps,
              "Iterations after every request has finished prefill (default: the scenario's)")
-          ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+          ->check(whole_from(0))
           ->excludes(steps_option);
   run->add_option("--lane", *lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
@@ -196,7 +196,7 @@ void add_token_choice(CLI::App& command, TokenChoice& chosen, CLI::Option* token
       .add_option("--position", chosen.position,
                   "In the place of --token: the token at this position of the request. Without a "
                   "place: the first op that is wrong for it")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->check(whole_from(0))
       ->excludes(token);
 }
 
@@ -208,15 +208,15 @@ void add_why(CLI::App& app, Action& action) {
   add_look_at(*why, at, true);
   auto* token =
       why->add_option("--token", command->token, "Token row of the step (default: the last)")
-          ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+          ->check(whole_from(0));
   why->add_option("--head", command->head, "Head (default 0)");
   why->add_option("--dim", command->dim, "Dim, or channel of an entry (default 0)");
   why->add_option("--rows", command->rows, "Lines to print at most (default 24)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot")
-                   ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+                   ->check(whole_from(0));
   why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->check(whole_from(0))
       ->excludes(slot);
   add_token_choice(*why, command->chosen, token,
                    "Whose entry, or whose position: name or id (default 0)");
@@ -262,7 +262,7 @@ void add_what_if(CLI::App& app, Action& action) {
   auto* token = what_if
                     ->add_option("--token", command->token,
                                  "Token to compute alone (default: the worst, or the last)")
-                    ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+                    ->check(whole_from(0));
   add_token_choice(*what_if, command->chosen, token, "Whose position: name or id (default 0)");
   auto* after = what_if->add_flag(
       "--after", command->after,

@@ -6,6 +6,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <cstdint>
 #include <string>
 
 namespace attnscope {
@@ -20,6 +21,9 @@ inline CLI::Validator number_between(double least, double most) {
   };
   return CLI::Validator(check, fmt::format("FLOAT in [{} - {}]", least, most));
 }
+
+// A whole number from `least` on, of steps, tokens, slots or entries.
+inline CLI::Range whole_from(std::int64_t least) { return {least, std::int64_t{1} << 40}; }
 
 // A device of libtorch; which there are it knows itself.
 inline CLI::Validator device_name() {

@@ -8,6 +8,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/look_at.h"
 #include "app/cli/model_options.h"
+#include "app/cli/number_check.h"
 #include "app/cli/progress_bar.h"
 #include "app/reports/capture_record.h"
 #include "app/reports/capture_report.h"
@@ -231,12 +232,12 @@ void add_record(CLI::App& app, Action& action) {
       });
   record->add_option("--cache-at", c->cache_steps, "Keep all blocks in use after these steps");
   record->add_flag("--weights", c->weights, "Keep the model's weights, once");
-  auto* steps = record->add_option("--steps", c->steps, "Scheduler iterations")
-                    ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  auto* steps =
+      record->add_option("--steps", c->steps, "Scheduler iterations")->check(whole_from(1));
   record
       ->add_option("--decode-steps", c->decode_steps,
                    "Iterations after every request has finished prefill (default: the scenario's)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->check(whole_from(0))
       ->excludes(steps);
   record->add_option("--lane", c->lanes, "LANE for all ops, or OP=LANE for one; may be repeated")
       ->allow_extra_args(false)
@@ -290,7 +291,7 @@ void add_show_capture(CLI::App& app, Action& action) {
   auto c = std::make_shared<ShowCommand>();
   show->add_option("capture", c->path, "A folder made by 'attnscope record'")->required();
   show->add_option("--step", c->step, "With the ops of this step and their taps")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      ->check(whole_from(0));
   show->add_option("--timeline", c->timeline, kTimelineHelp)->check([](const std::string& file) {
     return file.empty() ? "a file name is needed" : "";
   });

@@ -5,6 +5,7 @@
 #include "app/cli/look_at.h"
 #include "app/cli/model_commands.h"
 #include "app/cli/model_options.h"
+#include "app/cli/number_check.h"
 #include "app/cli/progress_bar.h"
 #include "app/reports/tap_export.h"
 #include "app/text/format.h"
@@ -67,12 +68,12 @@ void add_tap_export_command(CLI::App& app, std::function<Result<as_status>()>& a
       ->delimiter(',')
       ->required();
   command->add_option("--layer", c->options.layers, "Of these layers alone")->delimiter(',');
-  auto* steps = command->add_option("--steps", c->steps, "Scheduler iterations")
-                    ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  auto* steps =
+      command->add_option("--steps", c->steps, "Scheduler iterations")->check(whole_from(1));
   command
       ->add_option("--decode-steps", c->decode_steps,
                    "Iterations after every request has finished prefill (default: the scenario's)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40))
+      ->check(whole_from(0))
       ->excludes(steps);
   command->add_option("--profile", c->profile, kProfileHelp)->check(check_profile);
   command->add_option("--threads", c->options.threads, "Threads, 0 = all")
