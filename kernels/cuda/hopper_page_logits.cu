@@ -2,10 +2,11 @@
 //
 // One block a multiprocessor, and all pages, token after token, dealt out to the blocks in equal
 // runs. Four warps copy whole pages into a ring of stages, four warpgroups take the stages in turn:
-// one warp that copies cannot keep up with them. A warpgroup decodes a page's keys into the left
-// operand's registers (e4m3 to fp16, scaled e2m1 to bf16, both exact) and multiplies them with the
-// queries in shared memory. The product does not care in which order the 128 dims come, so that a
-// lane reads whole chunks of 16 bytes and queries are laid out to match.
+// one warp that copies cannot keep up with them. A sixth warpgroup has the next token's queries
+// ready before its pages come. A warpgroup decodes a page's keys into the left operand's registers
+// (e4m3 to fp16, scaled e2m1 to bf16, both exact) and multiplies them with the queries in shared
+// memory. The product does not care in which order the 128 dims come, so that a lane reads whole
+// chunks of 16 bytes and queries are laid out to match.
 #include <cuda.h>
 
 #include <algorithm>
@@ -28,17 +29,20 @@ constexpr int kHeads = 64;
 constexpr int kGroups = 4;         // warpgroups that score
 constexpr int kCopiers = kGroups;  // warps that copy, each for one of them
 constexpr int kScorers = 128 * kGroups;
-constexpr int kThreads = kScorers + 32 * kCopiers;
+constexpr int kPreparers = 128;  // threads that see to queries
+constexpr int kThreads = kScorers + 32 * kCopiers + kPreparers;
 // Every fourth one is a warpgroup's. More of them only make the first page come later, as all that
 // are on their way share the memory's speed.
 constexpr int kStages = 8;
 constexpr std::uint32_t kQueryBytes = kHeads * AS_INDEX_DIM * 2;
-constexpr std::uint32_t kScaleBytes = kPageKeys * 4;
 
 template <bool fp4>
 constexpr std::uint32_t kRow = fp4 ? 64 : 128;
 template <bool fp4>
 constexpr std::uint32_t kPayload = kPageKeys * kRow<fp4>;
+// Rows and scales of a page, which come by one copy; FP8: 66 rows of 128 bytes.
+template <bool fp4>
+constexpr std::uint32_t kPageBytes = kPayload<fp4> + kPageKeys * 4;
 
 // What the copying warp says of a stage.
 struct alignas(16) Told {
@@ -52,8 +56,7 @@ struct alignas(16) Told {
 template <bool fp4>
 struct alignas(1024) Shared {
   unsigned char queries[2][kQueryBytes];
-  unsigned char stages[kStages][kPayload<fp4>];
-  unsigned char scales[kStages][kScaleBytes];
+  unsigned char stages[kStages][(kPageBytes<fp4> + 1023) / 1024 * 1024];
   Told told[kStages];
   float weights[2][kHeads];
   Barrier full[kStages], empty[kStages];
@@ -65,8 +68,8 @@ constexpr std::size_t kBytes = sizeof(Shared<fp4>) + 1024;  // the base may have
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 constexpr int kSteps = AS_INDEX_DIM / 16;
-// A thread is launched with 96 registers: 4 * 104 + 64 = 5 * 96.
-constexpr int kScorerRegisters = 104, kCopierRegisters = 64;
+// A thread is launched with 80 registers: 4 * 96 + 56 + 40 = 6 * 80.
+constexpr int kScorerRegisters = 96, kCopierRegisters = 56, kPreparerRegisters = 40;
 constexpr int kPanel = kHeads * 128;
 
 struct Quad {
@@ -152,6 +155,31 @@ struct QueryPart {
   }
 };
 
+// The queries of the block's tokens after the first, each while the token before is scored.
+template <bool fp4>
+__device__ void prepare_queries(const Params& p, Shared<fp4>& shared) {
+  const int tid = static_cast<int>(threadIdx.x) - kScorers - 32 * kCopiers;
+  PageRun run;
+  run.start(p);
+  if (run.left == 0) return;
+  for (int segment = 1; run.next(p); ++segment) {
+    const int buffer = segment & 1;
+    // In two rounds, for want of registers.
+#pragma unroll 1
+    for (int round = 0; round < 2; ++round) {
+      const int mine = tid + round * kPreparers;
+      QueryPart<fp4, 2 * kPreparers> part;
+      part.load(p, run.token, mine);
+      if (round == 0) {
+        shared.query_empty[buffer].wait((segment >> 1 & 1) ^ 1);
+        __syncwarp();
+      }
+      part.store(shared, buffer, mine);
+    }
+    shared.query_full[buffer].come();
+  }
+}
+
 // Where a copying warp or its warpgroup is in the ring.
 struct Turn {
   int stage;
@@ -171,18 +199,16 @@ __device__ void copy_page(const CacheView& cache, const CUtensorMap* map, Shared
                           int stage, int id) {
   AS_DEVICE_CHECK(std::int64_t{id} * kPageKeys < cache.rows_total);
   Barrier& full = shared.full[stage];
-  full.come_and_expect(kPayload<fp4> + kScaleBytes);
-  const unsigned char* from = cache.base + id * cache.page_stride;
+  full.come_and_expect(kPageBytes<fp4>);
   if constexpr (fp4) {
-    bulk_copy(shared.stages[stage], from, kPayload<fp4>, full);
+    bulk_copy(shared.stages[stage], cache.base + id * cache.page_stride, kPageBytes<fp4>, full);
   } else {
     box_copy(shared.stages[stage], map, id, full);
   }
-  bulk_copy(shared.scales[stage], from + kPayload<fp4>, kScaleBytes, full);
 }
 
-// Copying warp w of four: every fourth page of the block from w on; together the queries of the
-// block's tokens after the first. Lane 0 alone waits for stages and fills them.
+// Copying warp w of four: every fourth page of the block from w on. Lane 0 alone waits for stages
+// and fills them; each lane knows the id of one of the warp's next 32 pages.
 template <bool fp4>
 __device__ void copy_pages(const Params& p, const CacheView& cache, const CUtensorMap* map,
                            Shared<fp4>& shared) {
@@ -209,38 +235,62 @@ __device__ void copy_pages(const Params& p, const CacheView& cache, const CUtens
     untouched = false;
     turn.advance();
   };
-  int done = 0;  // pages of the block before the segment
-  int segment = 0;
-  for (bool more = run.left > 0; more; more = run.next(p), ++segment) {
-    if (segment > 0) {
-      QueryPart<fp4, 32 * kCopiers> part;
-      part.load(p, run.token, tid);
-      const int buffer = segment & 1;
-      shared.query_empty[buffer].wait((segment >> 1 & 1) ^ 1);
-      __syncwarp();
-      part.store(shared, buffer, tid);
-      shared.query_full[buffer].come();
-    }
+  // Page `first` + kCopiers * lane of a segment, if that has so many; the segment's begins at
+  // `page`.
+  const auto id_of = [&](int request, int page, int first, int pages) {
+    AS_DEVICE_CHECK(page + pages <= p.table.shape[1]);
+    const int at_page = first + kCopiers * lane;
+    return at_page < pages ? *at<std::int32_t>(p.table, request, page + at_page) : -1;
+  };
+  int first = w;  // the warp's first page of the segment
+  int ids = id_of(run.request, run.page, first, run.here());
+  bool more = run.left > 0;
+  for (int segment = 0; more; ++segment) {
     const int pages = run.here();
-    const auto* row = at<std::int32_t>(p.table, run.request, run.page);
-    AS_DEVICE_CHECK(run.page + pages <= p.table.shape[1]);
-    const auto id_of = [&](int page) { return page < pages ? row[page * p.table.stride[1]] : -1; };
-    int first = (w + kCopiers - done % kCopiers) % kCopiers;
+    more = pages < run.left;
+    // What has to be known of the token after this one is asked for as early as it can be.
+    int len_after = 0, request_after = 0, ids_after = -1;
+    if (more) {
+      len_after = keys_of(p, run.token + 1);
+      request_after = *at<std::int32_t>(p.token_to_req, run.token + 1);
+    }
+    const int first_after = (first - pages % kCopiers + kCopiers) % kCopiers;
+    bool asked = false;
+    const auto ask = [&] {
+      if (asked) return;
+      asked = true;
+      ids_after = id_of(request_after, 0, first_after, min(run.left - pages, pages_of(len_after)));
+    };
     // A warpgroup without a page still has to let go of the queries before these.
-    if (first >= pages) fill({0, 0, 0, segment}, 0);
-    int ids = id_of(first + kCopiers * lane);
-    for (; first < pages; first += 32 * kCopiers) {
-      const int later = id_of(first + kCopiers * (32 + lane));
-      const int many = min(32, (pages - first + kCopiers - 1) / kCopiers);
+    if (first >= pages) {
+      fill({0, 0, 0, segment}, 0);
+      ask();
+    }
+    for (int page = first; page < pages; page += 32 * kCopiers) {
+      const int later = id_of(run.request, run.page, page + 32 * kCopiers, pages);
+      const int many = min(32, (pages - page + kCopiers - 1) / kCopiers);
+#pragma unroll 1
       for (int j = 0; j < many; ++j) {
         const int id = __shfl_sync(kAllLanes, ids, j);
-        const int key = (run.page + first + kCopiers * j) * kPageKeys;
+        const int key = (run.page + page + kCopiers * j) * kPageKeys;
         const int keys = min(kPageKeys, run.len - key);
         fill({run.token, key, id < 0 ? -keys : keys, segment}, id);
+        ask();
       }
       ids = later;
     }
-    done += pages;
+    first = first_after;
+    if (len_after > 0) {
+      run.left -= pages;
+      run.page = 0;
+      ++run.token;
+      run.len = len_after;
+      run.request = request_after;
+      ids = ids_after;
+    } else if (more) {  // tokens without keys lie between
+      run.next(p);
+      ids = id_of(run.request, 0, first, run.here());
+    }
   }
   fill({0, 0, 0, -1}, 0);
 }
@@ -255,21 +305,21 @@ struct Raw {
   static __device__ int key(int warp, int r) {
     return 16 * warp + (fp4 ? r : (r >> 1) + 4 * (r & 1));
   }
-  __device__ void load(std::uint32_t page, std::uint32_t scales, std::uint32_t key,
-                       std::uint32_t own) {
+  __device__ void load(std::uint32_t page, std::uint32_t key, std::uint32_t own) {
     const std::uint32_t c = threadIdx.x % 4, from = page + key * kRow<fp4>;
     if constexpr (fp4) {
       chunk[0][0] = load_shared16(from + 16 * c);
       chunk[1][0] = load_shared16(from + 16 * c + 8 * kRow<fp4>);
-      scale[0] = load_shared4(scales + 4 * key) >> (8 * c) & 0xffu;
-      scale[1] = load_shared4(scales + 4 * key + 32) >> (8 * c) & 0xffu;
+      scale[0] = load_shared4(page + kPayload<fp4> + 4 * key) >> (8 * c) & 0xffu;
+      scale[1] = load_shared4(page + kPayload<fp4> + 4 * key + 32) >> (8 * c) & 0xffu;
     } else {
       const std::uint32_t near = from + ((c ^ (key & 7u)) << 4), far = near ^ 64u;
       chunk[0][0] = load_shared16(near);
       chunk[1][0] = load_shared16(near + 8 * kRow<fp4>);
       chunk[0][1] = load_shared16(far);
       chunk[1][1] = load_shared16(far + 8 * kRow<fp4>);
-      scale[0] = load_shared4(scales + 4 * own);
+      // The second row of scales has its chunks exchanged as any odd row.
+      scale[0] = load_shared4(page + kPayload<fp4> + ((4 * own) ^ (own >> 5 << 4)));
     }
   }
   __device__ Quad quad(int key, int step) const {
@@ -339,8 +389,8 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
     __syncwarp();
     const Told told = shared.told[turn.stage];
     Raw<fp4> raw;
-    raw.load(shared_address(shared.stages[turn.stage]), shared_address(shared.scales[turn.stage]),
-             static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(own));
+    raw.load(shared_address(shared.stages[turn.stage]), static_cast<std::uint32_t>(key),
+             static_cast<std::uint32_t>(own));
     if (told.segment < 0) break;
     if (current < told.segment) {
       shared.query_empty[current & 1].come();
@@ -402,28 +452,36 @@ __global__ void __launch_bounds__(kThreads, 1)
       shared.empty[warp].init(4);
     }
     if (warp < 2) {
-      shared.query_full[warp].init(32 * kCopiers);
+      shared.query_full[warp].init(kPreparers);
       shared.query_empty[warp].init(kScorers);
     }
     publish_barriers();
   }
   static_assert(kThreads / 32 >= kStages);
   if (!fp4 && tid == kScorers) prefetch_map(&map);
-  // Where a block's tokens begin is known only once all lengths are: until then what it may need is
-  // brought nearer, a line a thread.
-  if (p.weights.shape[0] > 1) {
-    const std::size_t all = static_cast<std::size_t>(kThreads) * gridDim.x;
-    const std::size_t mine = static_cast<std::size_t>(blockIdx.x) * kThreads + tid;
-    fetch_line(p.table, 4 * (p.table.shape[0] - 1) * p.table.stride[0], mine, all);
-    fetch_line(p.q, (p.q.shape[0] - 1) * p.q.stride[0], mine, all);
-  }
+  // What blocks read first is brought nearer before it may be read. Every block asks for some of
+  // it: so its multiprocessor has looked up where those pages of memory lie.
+  const std::int64_t tokens = p.weights.shape[0];
+  const auto all = static_cast<std::size_t>(kThreads) * gridDim.x;
+  const auto mine = static_cast<std::size_t>(tid) * gridDim.x + blockIdx.x;
+  fetch_line(p.lens, 4 * (tokens - 1) * p.lens.stride[0] + kLine, tid, kThreads);
+  fetch_line(p.token_to_req, 4 * (tokens - 1) * p.token_to_req.stride[0] + kLine, tid, kThreads);
+  fetch_line(p.table, 4 * ((p.table.shape[0] - 1) * p.table.stride[0] + p.table.shape[1]), mine,
+             all);
+  fetch_line(p.q, (tokens - 1) * p.q.stride[0], mine, all);
+  fetch_line(p.weights, 4 * (tokens - 1) * p.weights.stride[0], mine, all);
   __syncthreads();
-  follow_kernel_before();
-  if (tid >= kScorers) {
+  if (tid >= kScorers + 32 * kCopiers) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kPreparerRegisters));
+    follow_kernel_before();
+    prepare_queries<fp4>(p, shared);
+  } else if (tid >= kScorers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
+    follow_kernel_before();
     copy_pages<fp4>(p, cache, &map, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kScorerRegisters));
+    follow_kernel_before();
     PageRun run;
     run.start(p);
     if (run.left > 0) {

@@ -67,13 +67,14 @@ __device__ __forceinline__ int keys_of(const as_indexer_logits_params& p, int to
   AS_DEVICE_CHECK(len >= 0 && len <= p.logits.shape[1]);
   return len;
 }
+constexpr int kLine = 128;  // bytes
 // Line number `mine` of a tensor of few lines into the L2, whoever writes it yet.
 __device__ __forceinline__ void fetch_line(const as_tensor& tensor, std::int64_t bytes,
                                            std::size_t mine, std::size_t most) {
-  const auto lines = static_cast<std::size_t>(bytes) / 128;
+  const auto lines = static_cast<std::size_t>(bytes) / kLine;
   if (lines > most || mine >= lines) return;
   asm volatile(
-      "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(tensor.data) + 128 * mine));
+      "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(tensor.data) + kLine * mine));
 }
 __device__ __forceinline__ int pages_of(int keys) { return (keys + kPageKeys - 1) / kPageKeys; }
 
@@ -178,14 +179,15 @@ struct PageRun {
 
 #endif
 
-// FP8 pages as boxes of 64 rows of 128 bytes, swizzled as wgmma.cuh says. 0 or a CUDA error.
+// FP8 pages as boxes of 66 rows of 128 bytes, 64 keys and their scales, swizzled as wgmma.cuh says.
+// 0 or a CUDA error.
 inline int map_pages(const CacheView& cache, CUtensorMap* map) {
   const auto encode = tensor_map_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
-  const cuuint64_t size[3] = {128, kPageKeys,
-                              static_cast<cuuint64_t>(cache.rows_total / kPageKeys)};
+  constexpr cuuint32_t kRows = kPageKeys + kPageKeys * 4 / 128;
+  const cuuint64_t size[3] = {128, kRows, static_cast<cuuint64_t>(cache.rows_total / kPageKeys)};
   const cuuint64_t strides[2] = {128, static_cast<cuuint64_t>(cache.page_stride)};
-  const cuuint32_t box[3] = {128, kPageKeys, 1}, each[3] = {1, 1, 1};
+  const cuuint32_t box[3] = {128, kRows, 1}, each[3] = {1, 1, 1};
   const CUresult result =
       encode(map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 3, cache.base, size, strides, box, each,
              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
