@@ -54,20 +54,25 @@ __device__ __forceinline__ void select(const as_indexer_topk_params& p) {
   auto& s = *reinterpret_cast<Shared<pieces, tiled>*>(memory);
   const int rank = rank_in_cluster<pieces>();
   const std::int64_t t = blockIdx.x / static_cast<unsigned>(pieces);
+  clear(s, 0);
+  begin_exchange<pieces>(s);
+  if (threadIdx.x == 0) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at<std::int32_t>(p.lens, t)));
+  }
+  follow_kernel_before();
   const int count = *at<std::int32_t>(p.lens, t);
   const int k = static_cast<int>(p.indices.shape[1]);
   const float* row = at<float>(p.logits, t);
   std::int32_t* out = at<std::int32_t>(p.indices, t);
   AS_DEVICE_CHECK(count >= 0 && count <= p.logits.shape[1]);
   if (count <= k) {
+    all_began<pieces>();
     if (rank > 0) return;
     for (int i = static_cast<int>(threadIdx.x); i < k; i += kThreads) out[i] = i < count ? i : -1;
     return;
   }
   const int piece = ((count + pieces - 1) / pieces + 31) / 32 * 32;
   const int begin = min(rank * piece, count), length = min(begin + piece, count) - begin;
-  clear(s, 0);
-  begin_exchange<pieces>(s);
   if constexpr (tiled) {
     select_tiled<pieces>(s, row + begin, begin, length, piece > kList,
                          static_cast<std::uint32_t>(k), out);
@@ -80,7 +85,6 @@ __device__ __forceinline__ void select(const as_indexer_topk_params& p) {
 
 template <int pieces, int per, bool tiled>
 __global__ void __launch_bounds__(kThreads, 1) select_kernel(as_indexer_topk_params p) {
-  follow_kernel_before();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   if constexpr (pieces == 1) select<pieces, per, tiled>(p);
 #else
