@@ -35,30 +35,31 @@ __device__ __forceinline__ void again_in_float(const Block<Rows>& block, const L
       block.scale);
 }
 
-// Into the L2 what the block that probably comes next on this multiprocessor waits for first:
-// queries, lengths and lists. By a warpgroup that has gathered all its tiles, while the others
-// still compute.
-template <class Rows>
-__device__ __forceinline__ void fetch_for_next_block(const as_sparse_attention_params& p) {
-  std::uint32_t multiprocessors;
-  asm("mov.u32 %0, %%nsmid;" : "=r"(multiprocessors));
-  const std::uint32_t id = blockIdx.x + multiprocessors;
-  if (id >= gridDim.x || gridDim.z > 1 || portable::has_plan(p)) return;
+__device__ __forceinline__ std::uint32_t multiprocessors() {
+  std::uint32_t n;
+  asm("mov.u32 %0, %%nsmid;" : "=r"(n));
+  return n;
+}
+
+// Into the L2 what block `id` waits for first: queries, lengths and lists. By so many threads.
+template <class Rows, int threads>
+__device__ __forceinline__ void fetch_for_block(const as_sparse_attention_params& p,
+                                                std::uint32_t id) {
   const std::uint32_t of_token = (static_cast<std::uint32_t>(p.q.shape[1]) + kHeads - 1) / kHeads;
   const std::int64_t token = id / of_token;
   const int first_head = static_cast<int>(id % of_token) * kHeads;
   const int heads = min(kHeads, static_cast<int>(p.q.shape[1]) - first_head);
-  const int thread = static_cast<int>(threadIdx.x) % kGroup;
+  const int thread = static_cast<int>(threadIdx.x) % threads;
   constexpr int kLine = 128, kLines = Rows::kWidth * 2 / kLine;  // bytes, of a head's queries
 #pragma unroll 1
-  for (int i = thread; i < heads * kLines; i += kGroup) {
+  for (int i = thread; i < heads * kLines; i += threads) {
     const auto* head = at<std::uint16_t>(p.q, token, first_head + i / kLines);
     prefetch(reinterpret_cast<const unsigned char*>(head) + i % kLines * kLine);
   }
   const auto fetch_list = [&](const as_tensor& list, const as_tensor& lens) {
     const auto* slots = reinterpret_cast<const unsigned char*>(at<std::int32_t>(list, token));
 #pragma unroll 1
-    for (std::int64_t byte = thread * kLine; byte < list.shape[1] * 4; byte += kGroup * kLine) {
+    for (std::int64_t byte = thread * kLine; byte < list.shape[1] * 4; byte += threads * kLine) {
       prefetch(slots + byte);
     }
     if (thread == 0) {
@@ -67,6 +68,22 @@ __device__ __forceinline__ void fetch_for_next_block(const as_sparse_attention_p
   };
   fetch_list(p.indices, p.topk_length);
   if (p.extra_cache.record != AS_RECORD_NONE) fetch_list(p.extra_indices, p.extra_topk_length);
+}
+
+// For this block, before it may read them; where another one of this multiprocessor ran before,
+// that has done it.
+template <class Rows>
+__device__ __forceinline__ void fetch_for_this_block(const as_sparse_attention_params& p) {
+  if (blockIdx.x >= multiprocessors() || portable::has_plan(p)) return;
+  fetch_for_block<Rows, kThreads>(p, blockIdx.x);
+}
+// For the one that probably comes next on this multiprocessor. By a warpgroup that has gathered all
+// its tiles, while the others still compute.
+template <class Rows>
+__device__ __forceinline__ void fetch_for_next_block(const as_sparse_attention_params& p) {
+  const std::uint32_t id = blockIdx.x + multiprocessors();
+  if (id >= gridDim.x || gridDim.z > 1 || portable::has_plan(p)) return;
+  fetch_for_block<Rows, kGroup>(p, id);
 }
 
 // What a warpgroup does for the block's tiles. Whether its result is of no use.
@@ -168,6 +185,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ unsigned char raw_shared[];
   auto& shared = *reinterpret_cast<Shared<Rows>*>(
       raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
+  fetch_for_this_block<Rows>(p);
   follow_kernel_before();
   if (Block<Rows>(p, parts, shared, scale).token < 0) return;  // the plan has fewer splits
   // 208 + 160 + 2 * 72 registers are the block's 4 * 128: more would be waited for in vain.
@@ -175,7 +193,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   bool misfit = false;
   if (group < 2) {
     if (threadIdx.x < 32) init(shared);
-    misfit = load_queries<exact>(Block<Rows>(p, parts, shared, scale));
+    const Block<Rows> block(p, parts, shared, scale);
+    // Sinks early, so that nothing waits for them in the end.
+    const int head = static_cast<int>(threadIdx.x) - kGroup;
+    const bool loads = !together && head >= 0 && head < block.heads;
+    const float sink = loads ? portable::sink_of(p, block.first_head + head) : kMinusInf;
+    misfit = load_queries<exact>(block);
+    if (loads) shared.sinks[head] = sink;
     barrier_wait(kQueries, 2 * kGroup);
   }
   const auto run = [&](auto which) {

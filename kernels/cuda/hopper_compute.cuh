@@ -394,18 +394,22 @@ class Scorer {
           block_.parts.sum[index] = sum(half);
         }
       } else {
-        const float sink =
-            h < block_.heads ? portable::sink_of(p, block_.first_head + h) : kMinusInf;
+        const float sink = h < block_.heads ? block_.shared.sinks[h] : kMinusInf;
         factor[half] =
             any_ ? factor[half] * portable::normaliser(sum_[half], best_[half], sink) : 0.0f;
-        if (h < block_.heads && lane % 4 == 0) {
-          *at<float>(p.lse, block_.token, block_.first_head + h) =
-              any_ ? portable::log_sum(sum_[half], best_[half]) : portable::nothing(p);
-        }
       }
       if (lane % 4 == 0) block_.shared.last[h] = factor[half];
     }
     block_.shared.last_there.come();
+    if (place < 0 && lane % 4 == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int h = 16 * warp + lane / 4 + 8 * half;
+        if (h >= block_.heads) continue;
+        *at<float>(p.lse, block_.token, block_.first_head + h) =
+            any_ ? portable::log_sum(sum_[half], best_[half]) : portable::nothing(p);
+      }
+    }
     write_values(block_, 0, values_, factor);
     return infinite();
   }

@@ -58,6 +58,7 @@ struct alignas(1024) Shared {
   std::uint32_t valid[2][8];  // by tile and eight rows: four bits a row
   float factors[2][kHeads];   // of the values so far, by tile
   float last[kHeads];         // of the values in the end
+  float sinks[kHeads];        // outside clusters
   std::uint32_t grew[2][4];   // by tile and sixteen heads: factors are not all 1
   std::uint32_t misfit;       // 1: fp16 does not hold some value
   // What the first warpgroup leaves to the second: by tile weights and factors, in the end `last`.
