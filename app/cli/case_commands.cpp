@@ -84,7 +84,11 @@ Result<as_status> save_command(const SaveCommand& c) {
   for (const auto& [name, t] : kept->tensors) bytes += t.bytes.size();
   for (const auto& [name, t] : kept->caches) bytes += t.rows.size();
   if (c.at.json) {
-    say_json(json({{"file", c.output}, {"op", kept->op.name}, {"bytes", bytes}}));
+    say_json(json({{"format", "attnscope-case-save"},
+                   {"version", 1},
+                   {"file", c.output},
+                   {"op", kept->op.name},
+                   {"bytes", bytes}}));
   } else {
     say("{}: {}, {}, {}, {}\n", c.output, format_place(*place),
         plural(to_count(kept->tensors.size()), "tensor", "tensors"),
@@ -249,7 +253,11 @@ Result<as_status> run_case_command(const RunCaseCommand& c) {
       }
     }
   }
-  if (c.as_json) say_json((runs.size() == 1 ? runs[0] : runs));
+  if (c.as_json) {
+    say_json(runs.size() == 1
+                 ? runs[0]
+                 : json{{"format", "attnscope-case-runs"}, {"version", 1}, {"runs", runs}});
+  }
   return right ? AS_OK : AS_MISMATCH;
 }
 

@@ -223,8 +223,10 @@ Result<as_status> lanes_command(bool as_json) {
 Result<as_status> describe_command(const DescribeCommand& command) {
   auto config = find_model(command.model, command.layers, command.profile);
   if (!config) return config.error();
-  const json model = describe_model(*config);
+  json model = describe_model(*config);
   if (command.json) {
+    model["format"] = "attnscope-model-describe";
+    model["version"] = 1;
     say_json(model);
   } else {
     print_model(model);
@@ -235,12 +237,12 @@ Result<as_status> describe_command(const DescribeCommand& command) {
 Result<as_status> doctor_command(bool as_json) {
   const std::vector<DoctorLine> lines = examine();
   if (as_json) {
-    json out = json::array();
+    json rows = json::array();
     for (const DoctorLine& line : lines) {
-      out.push_back(
+      rows.push_back(
           {{"what", line.what}, {"found", line.found}, {"ok", line.ok}, {"note", line.note}});
     }
-    say_json(out);
+    say_json(json{{"format", "attnscope-doctor"}, {"version", 1}, {"lines", rows}});
     return AS_OK;
   }
   for (const DoctorLine& line : lines) {

@@ -146,7 +146,9 @@ Result<as_status> export_command(const ModelCommand& c) {
   auto totals = export_checkpoint(weights, source->config, c.output, dtype, pool.handle());
   if (!totals) return totals.error();
   if (c.json) {
-    say_json(json{{"path", c.output},
+    say_json(json{{"format", "attnscope-model-export"},
+                  {"version", 1},
+                  {"path", c.output},
                   {"tensors", totals->tensors},
                   {"shards", totals->shards},
                   {"bytes", totals->bytes},

@@ -170,7 +170,9 @@ Result<as_status> record_command(RecordCommand c) {
   const std::string verdict = result->cancelled && !bad ? "incomplete" : result->summary.verdict();
   const std::string& where = result->cancelled ? result->folder : c.path;
   if (c.json) {
-    say_json(nlohmann::json({{"path", where},
+    say_json(nlohmann::json({{"format", "attnscope-record"},
+                             {"version", 1},
+                             {"path", where},
                              {"complete", !result->cancelled},
                              {"interrupted", result->cancelled ? nlohmann::json(interrupt_name())
                                                                : nlohmann::json(nullptr)},

@@ -287,7 +287,12 @@ Result<as_status> why_command(const WhyCommand& command) {
       }
     }
     if (command.at.json) {
-      say_json(out);
+      say_json(json{{"format", "attnscope-why-slot"},
+                    {"version", 1},
+                    {"place", command.at.place},
+                    {"cache", (*cache)->name},
+                    {"slot", command.slot},
+                    {"writes", out}});
     } else if (writes.empty()) {
       say("slot {} of the {} cache of layer {} was never written up to {}\n", command.slot,
           (*cache)->name, place->layer, command.at.place);
@@ -327,7 +332,14 @@ Result<as_status> why_command(const WhyCommand& command) {
             t.mean_weight, t.value, t.weight * t.value);
       }
     }
-    if (command.at.json) say_json(out);
+    if (command.at.json) {
+      say_json(json{{"format", "attnscope-why-entry"},
+                    {"version", 1},
+                    {"place", command.at.place},
+                    {"entry", command.entry},
+                    {"dim", command.dim},
+                    {"tokens", out}});
+    }
     return AS_OK;
   }
   auto history = value_history(**session, token, command.head, command.dim, scores);

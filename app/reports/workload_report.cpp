@@ -18,7 +18,9 @@ nlohmann::ordered_json workload_json(const Workload& w, const WorkloadResult& r)
   for (const auto& [step, digest] : r.checkpoints) {
     checkpoints[std::to_string(step)] = digest_text(digest);
   }
-  nlohmann::ordered_json out = {{"name", w.name},
+  nlohmann::ordered_json out = {{"format", "attnscope-blocks-simulate"},
+                                {"version", 1},
+                                {"name", w.name},
                                 {"profile", cache_profile_name(w.profile)},
                                 {"steps", r.steps},
                                 {"final_digest", digest_text(r.final_digest)},
