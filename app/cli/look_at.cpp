@@ -49,8 +49,9 @@ SessionOptions session_options(const LookAt& at) {
   return options;
 }
 
-Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,
-                                            const std::function<void(const Session&)>& after_op) {
+Result<std::unique_ptr<Session>> session_at(
+    const LookAt& at, const Place& place, const std::function<void(const Session&)>& after_op,
+    const std::function<Result<void>(const Scenario&)>& check) {
   if (is_capture_folder(at.scenario)) {
     return bad_input(fmt::format("{} is a capture, and this runs a scenario", at.scenario),
                      "name its scenario; of a capture 'attnscope why CAPTURE --request R "
@@ -58,6 +59,9 @@ Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place
   }
   auto scenario = scenario_of(at);
   if (!scenario) return scenario.error();
+  if (check) {
+    if (auto ok = check(*scenario); !ok) return ok.error();
+  }
   return run_to_op(*scenario, all_lanes(), session_options(at), place, [&](Session& s) {
     if (after_op) after_op(s);
     return true;

@@ -11,9 +11,10 @@
 namespace attnscope {
 
 // Runs the scenario until the op at `place` has just run; after_op, where given, is asked after
-// every op on the way, that one included.
-Result<std::unique_ptr<Session>> session_at(const LookAt& at, const Place& place,
-                                            const std::function<void(const Session&)>& after_op);
+// every op on the way, that one included. check, where given, is asked before anything runs.
+Result<std::unique_ptr<Session>> session_at(
+    const LookAt& at, const Place& place, const std::function<void(const Session&)>& after_op,
+    const std::function<Result<void>(const Scenario&)>& check = {});
 
 // For CLI::App::check on --profile: empty, or what is wrong with it.
 std::string check_profile(const std::string& profile);

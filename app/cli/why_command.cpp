@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "app/cli/guilty_token.h"
 #include "app/cli/look_at.h"
@@ -12,8 +11,10 @@
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "app/views/score_terms.h"
+#include "engine/cache/cache_layout.h"
 #include "engine/family/family.h"
 #include "engine/session/place.h"
+#include "engine/session/session_config.h"
 #include "engine/session/verify/forced_copy.h"
 #include "engine/session/what_if/pooled_tokens.h"
 #include "engine/session/what_if/value_history.h"
@@ -214,10 +215,25 @@ Result<NamedCache> cache_by_name(const ModelConfig& config, const std::string& n
                      "caches: " + names);
 }
 
-int running_layer(const Session& session, int published) {
-  const auto& layers = session.parts().config.layers;
+int running_layer(const ModelConfig& config, int published) {
+  const auto& layers = config.layers;
   const auto it = std::find(layers.begin(), layers.end(), published);
   return it == layers.end() ? -1 : static_cast<int>(it - layers.begin());
+}
+
+// The cache that a command names, known before anything runs. A layer that does not run is left to
+// the session, which says which do.
+Result<NamedCache> cache_of(const WhyCommand& command, const Scenario& scenario, int published) {
+  const ModelConfig config = session_config(scenario);
+  auto cache = cache_by_name(config, command.cache);
+  if (!cache || command.slot < 0) return cache;
+  const int layer = running_layer(config, published);
+  if (layer >= 0 && build_cache_layout(config).find(layer, cache->id) == nullptr) {
+    return bad_input(
+        fmt::format("layer {} of {} has no {} cache", published, config.name, cache->name),
+        "--cache names another one; a model without caches has no slots");
+  }
+  return cache;
 }
 
 // Of a token without a place: the first op that is wrong for it.
@@ -245,33 +261,30 @@ Result<as_status> why_command(const WhyCommand& command) {
   }
   const auto place = parse_place(command.at.place);
   if (!place) return place.error();
-  std::optional<Result<NamedCache>> cache;
+  NamedCache cache;
   KeptScores scores;
   std::vector<Write> writes;
   RawWeights raw;
-  auto session = session_at(command.at, *place, [&](const Session& s) {
+  const auto after_op = [&](const Session& s) {
     keep_scores(s, &scores);
     keep_raw_weights(s, place->layer, raw);
-    if (!cache) cache = cache_by_name(s.parts().config, command.cache);
-    if (command.slot >= 0 && *cache) {
-      note_writes(s, place->layer, (*cache)->id, command.slot, writes);
-    }
-  });
+    if (command.slot >= 0) note_writes(s, place->layer, cache.id, command.slot, writes);
+  };
+  auto session =
+      session_at(command.at, *place, after_op, [&](const Scenario& scenario) -> Result<void> {
+        auto named = cache_of(command, scenario, place->layer);
+        if (!named) return named.error();
+        cache = *named;
+        return {};
+      });
   if (!session) return session.error();
-  if (!cache) cache = cache_by_name((*session)->parts().config, command.cache);
-  if (!*cache) return cache->error();
   if (command.slot >= 0) {
     const SessionParts& parts = (*session)->parts();
-    const CacheSpec* spec = parts.layout.find(running_layer(**session, place->layer), (*cache)->id);
-    if (spec == nullptr) {
-      return bad_input(fmt::format("layer {} of {} has no {} cache", place->layer,
-                                   parts.config.name, (*cache)->name),
-                       "--cache names another one; a model without caches has no slots");
-    }
+    const CacheSpec* spec = parts.layout.find(running_layer(parts.config, place->layer), cache.id);
     const std::int64_t slots = (*session)->slab().num_blocks() * spec->rows_per_block;
     if (command.slot >= slots) {
       return bad_input(fmt::format("--slot {}: there is none", command.slot),
-                       fmt::format("slots of the {} cache of layer {}: 0 to {}", (*cache)->name,
+                       fmt::format("slots of the {} cache of layer {}: 0 to {}", cache.name,
                                    place->layer, slots - 1));
     }
     json out = json::array();
@@ -290,12 +303,12 @@ Result<as_status> why_command(const WhyCommand& command) {
       say_json(json{{"format", "attnscope-why-slot"},
                     {"version", 1},
                     {"place", command.at.place},
-                    {"cache", (*cache)->name},
+                    {"cache", cache.name},
                     {"slot", command.slot},
                     {"writes", out}});
     } else if (writes.empty()) {
       say("slot {} of the {} cache of layer {} was never written up to {}\n", command.slot,
-          (*cache)->name, place->layer, command.at.place);
+          cache.name, place->layer, command.at.place);
     }
     return AS_OK;
   }
@@ -310,8 +323,8 @@ Result<as_status> why_command(const WhyCommand& command) {
     return say_score_terms(**session, command, token, raw);
   }
   if (command.entry >= 0) {
-    const int layer = running_layer(**session, place->layer);
-    const bool index = read_to_select((*session)->parts().config, (*cache)->id);
+    const int layer = running_layer((*session)->parts().config, place->layer);
+    const bool index = read_to_select((*session)->parts().config, cache.id);
     auto request = request_in(**session, command.chosen.request);
     if (!request) return request.error();
     auto tokens = pooled_tokens(**session, layer, *request, command.entry, command.dim, index);

@@ -133,6 +133,16 @@ TEST_F(LookCommands, WhyNamesWhatIsNotThere) {
   fails({"why", path("absent.json"), "0/1/sparse_attention"}, 3, {"absent.json"});
 }
 
+// Known before anything runs: the step is never reached.
+TEST_F(LookCommands, WhyKnowsItsCacheBeforeItRuns) {
+  const std::string at = "99999/1/sparse_attention";
+  fails({"why", scenario_, at, "--cache", "paged"}, 2,
+        {"--cache paged: the model has no such cache", "swa, main, state, index, index_state"});
+  fails({"why", "tiny-llama", at, "--cache", "swa"}, 2, {"caches: k, v"});
+  fails({"why", scenario_, "99999/0/sparse_attention", "--slot", "1", "--cache", "main"}, 3,
+        {"layer 0 of tiny has no main cache"});
+}
+
 TEST_F(LookCommands, WhatIfNamesTheChangeThatRemovesTheError) {
   const Outcome sound = run({"what-if", scenario_, "0/1/sparse_attention"});
   EXPECT_EQ(sound.code, 0) << sound.err;
