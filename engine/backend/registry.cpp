@@ -56,6 +56,20 @@ std::string lane_hint(const std::string& wanted, const std::vector<std::string>&
                      fmt::join(whole, ", "));
 }
 
+// What chose an op's lane so far, and how much it was meant: 0 by default, 1 of all ops, 2 of all
+// ops of a partial lane, 3 of this op.
+struct Chooser {
+  int rank = 0;
+  std::string choice;
+};
+
+Error chosen_twice(const Chooser& first, const std::string& choice, int op, int rank) {
+  return usage_error(fmt::format("--lane {} and --lane {} both choose the lane of {}", first.choice,
+                                 choice, as_op_find(op)->name),
+                     rank < first.rank ? fmt::format("name {} first, or leave it out", choice)
+                                       : "leave one of them out");
+}
+
 }  // namespace
 
 std::vector<std::string> op_names() {
@@ -113,6 +127,7 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
   }
   selector.merge_ = cpu->ops[AS_OP_MERGE_STATES];
   selector.merge_lane_ = cpu->name;
+  std::array<Chooser, AS_OP_COUNT> by;
   for (const std::string& choice : choices) {
     const std::size_t equals = choice.find('=');
     const bool single = equals != std::string::npos;
@@ -156,10 +171,15 @@ Result<LaneSelector> LaneSelector::make(const LaneRegistry& registry,
                         fmt::join(op_names(), ", ")));
       }
     }
+    const int rank = single ? 3 : is_partial(name) ? 2 : 1;
     for (int op = 0; op < AS_OP_COUNT; ++op) {
       if (only >= 0 && op != only) continue;
       const auto i = static_cast<std::size_t>(op);
       if (lane->ops[op] != nullptr) {
+        if (rank <= by[i].rank && selector.names_[i] != lane->name) {
+          return chosen_twice(by[i], choice, op, rank);
+        }
+        if (rank >= by[i].rank) by[i] = {rank, choice};
         selector.functions_[i] = lane->ops[op];
         selector.names_[i] = lane->name;
         if (op == AS_OP_SCHEDULE) selector.between_ = registry.between(*lane);

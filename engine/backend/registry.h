@@ -64,10 +64,11 @@ class LaneRegistry {
 // Which lane runs each op.
 class LaneSelector {
  public:
-  // choices: "LANE" sets the lane of every op, "OP=LANE" of one; later ones win. A mutant lane
-  // holds one op and a plugin a few, all others stay with cpu; so do the host ops of a lane without
-  // them. Unknown lane, unknown op, a lane without the op: AS_USAGE with the allowed values; so is
-  // a lane of helper ops alone. A lane that cannot run here: AS_NO_ENVIRONMENT.
+  // choices: "LANE" sets the lane of every op, "OP=LANE" of one. A mutant lane holds one op and a
+  // plugin a few, all others stay with cpu; so do the host ops of a lane without them. A later one
+  // wins over one of more ops; two that choose different lanes of an op else: AS_USAGE with both.
+  // Unknown lane, unknown op, a lane without the op: AS_USAGE with the allowed values; so is a
+  // lane of helper ops alone. A lane that cannot run here: AS_NO_ENVIRONMENT.
   static Result<LaneSelector> make(const LaneRegistry& registry,
                                    std::span<const std::string> choices);
 

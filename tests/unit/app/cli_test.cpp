@@ -140,7 +140,15 @@ TEST_F(Cli, ALaneThatRanNoOpIsSaidAndAnOpThatNoLayerHasIsRefused) {
     EXPECT_EQ(json::parse(counted.out).at("cut_short"), !all);
   }
   // One of which a later choice left nothing was not asked for.
-  EXPECT_EQ(run({"run", file, "--references", "none", "--lane", idle, "--lane", "cpu"}).code, 0);
+  EXPECT_EQ(run({"run", file, "--references", "none", "--lane", "mutant:sink_scaled", "--lane",
+                 "sparse_attention=cpu"})
+                .code,
+            0);
+  const Outcome twice = run({"run", file, "--lane", idle, "--lane", "cpu"});
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_NE(twice.err.find("--lane " + idle + " and --lane cpu both choose the lane of"),
+            std::string::npos)
+      << twice.err;
   for (const char* command : {"run", "record"}) {
     std::vector<std::string> words = {command, file, "--lane", "paged_attention=cpu"};
     if (words[0] == "record") words.insert(words.end(), {"-o", path("b")});

@@ -100,5 +100,45 @@ TEST(LaneSelector, WhatALaneDoesBetweenOpsComesWithItsSchedule) {
   EXPECT_EQ(whole.with(AS_OP_SLOT_MAPPING, *cpu::lane()).between(), &between);
 }
 
+TEST(LaneSelector, TwoLanesOfOneOpAreRefused) {
+  Lane whole = *cpu::lane(), first = lane_named("mutant:first"), second = lane_named("plugin:two");
+  whole.name = "whole";
+  for (const as_op_id op : {AS_OP_SAMPLE, AS_OP_LM_HEAD}) second.ops[op] = whole.ops[op];
+  first.ops[AS_OP_SAMPLE] = whole.ops[AS_OP_SAMPLE];
+  LaneRegistry registry;
+  registry.add(*cpu::lane());
+  registry.add(whole);
+  registry.add(first);
+  registry.add(second);
+  using Choices = std::vector<std::string>;
+  struct Case {
+    Choices choices;
+    const char* said;
+  };
+  for (const Case& c :
+       {Case{{"sample=cpu", "sample=whole"},
+             "--lane sample=cpu and --lane sample=whole both choose the lane of sample"},
+        Case{{"mutant:first", "plugin:two"},
+             "--lane mutant:first and --lane plugin:two both choose the lane of sample"},
+        Case{{"cpu", "whole"}, "--lane cpu and --lane whole both choose the lane of "},
+        Case{{"sample=mutant:first", "plugin:two"}, "name plugin:two first, or leave it out"},
+        Case{{"mutant:first", "cpu"}, "name cpu first, or leave it out"},
+        Case{{"mutant:first", "sample=cpu", "sample=plugin:two"}, "--lane sample=plugin:two"}}) {
+    const auto selector = LaneSelector::make(registry, c.choices);
+    ASSERT_FALSE(selector) << c.said;
+    EXPECT_EQ(selector.error().code, AS_USAGE);
+    EXPECT_NE(selector.error().text().find(c.said), std::string::npos) << selector.error().text();
+  }
+  // What is of fewer ops wins over what is of more, and who says a thing twice says one thing.
+  const auto lane_of_sample = [&](const Choices& choices) {
+    const auto selector = LaneSelector::make(registry, choices);
+    return selector ? selector->lane(AS_OP_SAMPLE) : selector.error().text();
+  };
+  EXPECT_EQ(lane_of_sample({"whole", "plugin:two"}), "plugin:two");
+  EXPECT_EQ(lane_of_sample({"plugin:two", "sample=mutant:first"}), "mutant:first");
+  EXPECT_EQ(lane_of_sample({"sample=cpu", "sample=cpu"}), "cpu");
+  EXPECT_EQ(lane_of_sample({"sample=cpu", "cpu", "sample=cpu"}), "cpu");
+}
+
 }  // namespace backend_registry_test
 }  // namespace attnscope
