@@ -352,7 +352,7 @@ class Differ {
     for (const RowsCopy& rows : x.rows) {
       const RowsCopy* twin = y.cache_rows(rows.name);
       if (twin == nullptr) continue;
-      TapDiff compared = compare_rows(m, rows, *twin);
+      TapDiff compared = compare_rows(m, *a_.info(), rows, *twin);
       // A rounding before quantisation explains other bytes after it.
       const bool state = as_row_is_values(rows.record) != 0;
       compared.within = compared.equal || rounded_row || (state && compared.max_abs < 1e-3);

@@ -256,6 +256,26 @@ std::string coordinates_text(const TapCopy& tap, int axis, std::int64_t outer, s
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
+// Whose row a slot is that lies in no block of its own request.
+std::string owner_text(const StepTrace& trace, const SlotSpace& space, std::int64_t slot) {
+  for (std::size_t r = 0; r < trace.requests.size(); ++r) {
+    const std::int64_t row = logical_row(trace, static_cast<std::int32_t>(r), space, slot);
+    if (row < 0) continue;
+    return fmt::format("row {} of request \"{}\"", row, trace.requests[r].request.name);
+  }
+  const bool null = space.rows_per_block > 0 && slot / space.rows_per_block == 0;
+  return fmt::format("slot {}, {}", slot, null ? "of the null block" : "which no request holds");
+}
+
+// A number of a tap; a slot as the row that it stands for.
+std::string number_text(const Gathered& g, std::int64_t row, std::int64_t column,
+                        const StepTrace& trace, const SlotSpace* slots) {
+  const double value = element(g.tensor, row, column);
+  if (std::isnan(value)) return "nan";  // without the sign that a compiler may give it
+  if (slots == nullptr || value > -2) return fmt::format("{:.6g}", value);
+  return owner_text(trace, *slots, -2 - static_cast<std::int64_t>(value));
+}
+
 }  // namespace
 
 bool is_selection(as_op_id op, const std::string& tap) {
@@ -329,10 +349,16 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
   const std::string place =
       coordinates_text(a, axis, worst / cells / to_count(pairs.size()), worst % cells);
   const char* const between = out.evidence.empty() || place.empty() ? "" : ", ";
-  out.evidence += fmt::format("{}{}: {:.6g} and {:.6g}, {} of {} elements differ", between, place,
-                              element(gx.tensor, worst / cells, worst % cells),
-                              element(gy.tensor, worst / cells, worst % cells), out.differing,
-                              gx.tensor.shape[0] * cells);
+  const bool slots = tap_meaning(op.place.op, a.name) == TapMeaning::kSlots;
+  const auto number = [&](const Gathered& g, const StepTrace& trace, const SessionInfo& info) {
+    const SlotSpace space =
+        slots ? slot_space(info, op.place, a.name, worst / cells / to_count(pairs.size()))
+              : SlotSpace{};
+    return number_text(g, worst / cells, worst % cells, trace, slots ? &space : nullptr);
+  };
+  out.evidence += fmt::format("{}{}: {} and {}, {} of {} elements differ", between, place,
+                              number(gx, *match.a, info_a), number(gy, *match.b, info_b),
+                              out.differing, gx.tensor.shape[0] * cells);
   if (selection) {
     const std::int64_t in_a = entries_of(gx, worst / cells), in_b = entries_of(gy, worst / cells);
     if (in_a != in_b) {
@@ -377,9 +403,19 @@ std::string format_text(const RowsCopy& rows) {
   return format != nullptr ? format->name : "no known format";
 }
 
+// "row 9", by the block tables of the step: whose row a slot is, where it is not the writer's own.
+std::string written_text(const StepTrace& trace, const RowsCopy& rows, std::int64_t index) {
+  const SlotSpace space{rows.group, rows.rows_per_block};
+  const std::int64_t slot = rows.slots[to_size(index)];
+  const std::int32_t writer = trace.request_of(rows.tokens[to_size(index)]);
+  const std::int64_t own = logical_row(trace, writer, space, slot);
+  return own >= 0 ? fmt::format("row {}", own) : owner_text(trace, space, slot);
+}
+
 }  // namespace
 
-TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b) {
+TapDiff compare_rows(const RowMatch& match, const SessionInfo& info_a, const RowsCopy& a,
+                     const RowsCopy& b) {
   TapDiff out;
   out.tap = a.name;
   out.output = true;
@@ -391,15 +427,23 @@ TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b
     const bool in_b = y != b.tokens.end() && *y == second;
     if (!in_a && !in_b) continue;
     ++out.rows;
+    const auto of_row = [&](const std::string& what) {
+      if (!out.evidence.empty()) return;  // the first that differs is named
+      const std::string at = in_a ? written_text(*match.a, a, x - a.tokens.begin()) : "";
+      const std::string then = in_b ? written_text(*match.b, b, y - b.tokens.begin()) : "";
+      out.evidence = fmt::format("request \"{}\", token {}, {}{}{}",
+                                 info_a.request_names[to_size(match.a->request_of(first))],
+                                 match.a->metadata.positions[to_size(first)], in_a ? at : then,
+                                 in_a && in_b && at != then ? ", in the second " + then : "", what);
+    };
     if (in_a != in_b || a.row_bytes != b.row_bytes) {
       out.equal = false;
-      const std::int64_t position = match.a->metadata.positions[to_size(first)];
-      out.evidence = in_a != in_b
-                         ? fmt::format("token {} wrote a row in one of them alone", position)
-                         : fmt::format(
-                               "token {} wrote a row of {}, {} bytes, in the first and of "
-                               "{}, {} bytes, in the second",
-                               position, format_text(a), a.row_bytes, format_text(b), b.row_bytes);
+      of_row(
+          in_a != in_b
+              ? fmt::format(": written in the {} alone", in_a ? "first" : "second")
+              : fmt::format(": wrote a row of {}, {} bytes, in the first and of {}, {} bytes, in "
+                            "the second",
+                            format_text(a), a.row_bytes, format_text(b), b.row_bytes));
       continue;
     }
     const std::uint8_t* p = a.bytes.data() + (x - a.tokens.begin()) * a.row_bytes;
@@ -408,9 +452,8 @@ TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b
       if (p[i] == q[i]) continue;
       if (out.differing++ == 0) {
         const std::string of = field_text(a, i), then = field_text(b, i);
-        out.evidence = fmt::format("token {}, byte {} of its row ({}{}): 0x{:02x} and 0x{:02x}",
-                                   match.a->metadata.positions[to_size(first)], i, of,
-                                   of == then ? "" : "; in the second " + then, p[i], q[i]);
+        of_row(fmt::format(", byte {} of its row ({}{}): 0x{:02x} and 0x{:02x}", i, of,
+                           of == then ? "" : "; in the second " + then, p[i], q[i]));
       }
       out.equal = false;
     }

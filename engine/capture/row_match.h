@@ -27,7 +27,9 @@ std::optional<TapDiff> compare_taps(const RowMatch& match, const SessionInfo& in
                                     const OpTrace& twin, const TapCopy& a, const TapCopy& b,
                                     const Tolerances& tolerances);
 
-// Cache rows that were written, by bytes; states as numbers too.
-TapDiff compare_rows(const RowMatch& match, const RowsCopy& a, const RowsCopy& b);
+// Cache rows that were written, by bytes; states as numbers too. What differs first is named by
+// the request and the token that wrote it, and by the row of the request that its slot stands for.
+TapDiff compare_rows(const RowMatch& match, const SessionInfo& info_a, const RowsCopy& a,
+                     const RowsCopy& b);
 
 }  // namespace attnscope

@@ -205,6 +205,34 @@ TEST_F(CaptureDiffTest, RowsOfOtherFormatsAreToldByTheirFields) {
       << sizes;
 }
 
+// A row of a cache is named by who wrote it and by the row of the request that its slot stands for:
+// an entry of four tokens has another number than its token. What lies elsewhere is said of both.
+TEST_F(CaptureDiffTest, RowsAndSlotsAreNamedByTheirRequest) {
+  const Scenario scenario = small_scenario(40, 2);
+  const std::string& name = scenario.requests.front().name;
+  const auto a = record("a.acap", scenario);
+  const auto evidence = [&](const std::string& lane, as_op_id op, const char* tap) {
+    const CaptureDiff d = diff(*a, *record(lane.substr(7) + ".acap", scenario, {lane}));
+    for (const OpDiff& one : d.ops) {
+      for (const TapDiff& t : one.taps) {
+        if (one.a.op == op && t.tap == tap && !t.equal) return t.evidence;
+      }
+    }
+    return std::string();
+  };
+  const auto expect = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  expect(evidence("mutant:pooled_by_mean", AS_OP_COMPRESS_INSERT, "cache"),
+         "request \"" + name + "\", token 3, row 0, byte ");
+  expect(evidence("mutant:scale_rounded_down", AS_OP_Q_ROPE_KV_INSERT, "cache"),
+         "request \"" + name + "\", token 0, row 0, byte ");
+  expect(evidence("mutant:slot_of_other_group", AS_OP_SLOT_MAPPING, "slots"),
+         ", which no request holds, ");
+  expect(evidence("mutant:last_row_not_written", AS_OP_Q_ROPE_KV_INSERT, "cache"),
+         "request \"medium\", token 23, row 23, byte 0 of its row (");
+}
+
 // Every tap has the axes that reading asks of it, in layers of every type.
 TEST_F(CaptureDiffTest, FullCapturesOfEveryFamilyAreSound) {
   for (const char* model : {"tiny", "tiny-llama4", "tiny-v3", "tiny-v3.2"}) {
