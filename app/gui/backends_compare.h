@@ -17,6 +17,7 @@ class BackendsCompare {
   void register_commands(Ui& ui, const std::string& gpu);
   void draw(Ui& ui);
   bool runs() const { return run_.running().has_value(); }
+  const std::string& error() const { return run_.error(); }
 
  private:
   void fill_table();

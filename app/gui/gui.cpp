@@ -99,6 +99,12 @@ Result<void> draw_frames(App& app, Platform& platform) {
   return {};
 }
 
+// A picture of what a panel could not compute would be taken for a result.
+Result<void> check_computed(App& app) {
+  const std::string why = app.shell().failure();
+  return why.empty() ? Result<void>() : bad_input(why, "");
+}
+
 // All of it, waiting for each part. As in a window there are frames between commands: some are
 // about what is on the screen.
 Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
@@ -115,6 +121,7 @@ Result<void> prepare(App& app, Platform& platform, const GuiOptions& options) {
     app.bench().wait_idle();
     if (auto ok = check_arrived(app.bench(), command); !ok) return ok;
     if (auto ok = draw_frames(app, platform); !ok) return ok;
+    if (auto ok = check_computed(app); !ok) return ok;
   }
   return {};
 }
@@ -216,6 +223,7 @@ Result<as_status> run_once(const GuiOptions& options, const GuiParts& parts,
   }
   auto picture = settled_picture(app, **platform);
   if (!picture) return picture.error();
+  if (auto ok = check_computed(app); !ok) return ok.error();
   const std::vector<std::string> printed = plugin_faults();  // when they happened
   bool damaged = false;                                      // a capture that is shown
   for (const Message& message : app.bench().messages()) {

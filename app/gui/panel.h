@@ -36,6 +36,8 @@ class Panel {
   virtual void draw(Ui& ui) = 0;
   // Wants to be redrawn without an event (an animation is running); asked while it is drawn.
   virtual bool animating() const { return false; }
+  // Why what it computed last, beside the session, came to nothing; empty: it did not.
+  virtual std::string failure() const { return {}; }
   // While it is drawn: after so many seconds without a frame one is due, as it shows what changes
   // outside; 0 = none is.
   virtual double seconds_to_look() const { return 0; }

@@ -215,6 +215,14 @@ bool Shell::animating() const {
                      [&](const auto& panel) { return panel->drawn && panel->animating(); });
 }
 
+std::string Shell::failure() const {
+  for (const auto& panel : panels_) {
+    const std::string why = panel->failure();
+    if (!why.empty()) return fmt::format("{}: {}", panel->title(), why);
+  }
+  return {};
+}
+
 Panel* Shell::panel(std::string_view id) {
   for (const auto& panel : panels_) {
     if (id == panel->id()) return panel.get();

@@ -43,6 +43,8 @@ class Shell {
   void frame(bool changed = true);
   // Something moves by itself and wants the next frame soon.
   bool animating() const;
+  // Of the first panel whose computation came to nothing, with its title; empty: of none.
+  std::string failure() const;
   // Nothing has happened for some frames but that the mouse moved.
   bool quiet() const { return quiet_.quiet(); }
   bool wants_close() const { return wants_close_; }

@@ -46,6 +46,7 @@ class BackendsPanel : public Panel {
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
   bool animating() const override { return compare_.runs(); }
+  std::string failure() const override { return compare_.error(); }
 
  private:
   Result<void> ask_for(const Ui& ui, BackendsAsk ask);

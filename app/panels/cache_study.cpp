@@ -26,6 +26,7 @@ class CacheStudyPanel : public Panel {
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
   bool animating() const override { return run_.running().has_value(); }
+  std::string failure() const override { return run_.error(); }
 
  private:
   void fill_table();

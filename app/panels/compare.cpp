@@ -48,6 +48,7 @@ class ComparePanel : public Panel {
   bool animating() const override {
     return session_.running() || map_a_.busy() || map_b_.busy() || map_difference_.busy();
   }
+  std::string failure() const override { return session_.error(); }
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
 

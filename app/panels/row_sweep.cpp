@@ -39,6 +39,7 @@ class RowSweepPanel : public Panel {
   void register_commands(Ui& ui) override;
   void draw(Ui& ui) override;
   bool animating() const override { return run_.running().has_value(); }
+  std::string failure() const override { return run_.error(); }
 
  private:
   Result<void> generate(std::string_view value);

@@ -159,6 +159,34 @@ TEST_F(OffScreen, APlaceThatIsNotThereEndsWithOneCode) {
   }
 }
 
+// What a panel computes beside the session is no result where it failed, whatever the picture says.
+TEST_F(OffScreen, AComparisonThatCameToNothingEndsWithItsError) {
+  const std::string right = ATTNSCOPE_SOURCE_DIR "/tests/fixtures/83b8554/short.acap";
+  const fs::path damaged = folder_ / "damaged.acap";
+  fs::copy(right, damaged, fs::copy_options::recursive);
+  for (const auto& file : fs::directory_iterator(damaged / "payload")) {
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(fs::file_size(file.path())) / 2);
+    bytes << std::string(4096, 'x');
+  }
+  const auto compare = [&](const std::string& with, const std::string& why) {
+    SCOPED_TRACE(with);
+    options_.commands = {"compare.open=" + with};
+    fs::remove(options_.screenshot);
+    const auto ran = run();
+    ASSERT_EQ(!ran, !why.empty());
+    EXPECT_EQ(fs::exists(options_.screenshot), why.empty());
+    if (ran) return;
+    EXPECT_EQ(ran.error().code, AS_BAD_INPUT);
+    EXPECT_TRUE(ran.error().text().starts_with("Compare: ")) << ran.error().text();
+    EXPECT_NE(ran.error().text().find(why), std::string::npos) << ran.error().text();
+  };
+  compare(right, "other dimensions or layers");
+  options_.scenario = right;
+  compare(right, "");
+  compare(damaged.string(), damaged.string());
+}
+
 // Before a scenario is opened, let alone run.
 TEST_F(OffScreen, ACommandThatIsNotThereIsSaidFirst) {
   options_.scenario = "no-such-scenario";
