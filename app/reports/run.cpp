@@ -7,6 +7,7 @@
 
 #include "app/reports/explain_call.h"
 #include "engine/session/lanes_ran.h"
+#include "engine/session/place.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -124,6 +125,8 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
     return !session.decoding() || result.decode_steps < wanted_decode;
   };
   std::optional<OpCase> first_wrong;
+  TablesWatch tables;
+  TablesBefore before_wrong;  // of the first wrong call
   while (more() && !result.error && !result.stopped) {
     const std::size_t step = session.history().size();
     const bool decoding = session.decoding();
@@ -154,7 +157,12 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
       }
       if (!session.ran_any()) continue;
       collect(result.distributions, session);
-      if (options.explain_seconds > 0 && !first_wrong) first_wrong = wrong_call(session, judged);
+      if (options.explain_seconds > 0 && !first_wrong) {
+        tables.op_done(session);
+        first_wrong = wrong_call(session, judged);
+        if (first_wrong)
+          before_wrong = tables.before(last_place(session).op, last_place(session).layer);
+      }
       if (check_invariants) invariants.op_done(session);
       coverage.op_done(session);
     }
@@ -210,7 +218,7 @@ Result<RunResult> run_scenario(const Scenario& scenario, const LaneRegistry& lan
   result.peak_bytes = peak_bytes();
   if (first_wrong) {
     auto why = explain_call(*first_wrong, lanes, session.parts().tolerances,
-                            session.parts().threads, options.explain_seconds);
+                            session.parts().threads, options.explain_seconds, before_wrong);
     if (why) result.why = std::move(*why);
   }
   return result;

@@ -147,8 +147,8 @@ ExplainedTap explain_tap(const OpCase& kept, const CaseTap& tap) {
 }  // namespace
 
 Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
-                                 std::span<const Mistake> mistakes, const CaseRunOptions& options,
-                                 double seconds) {
+                                 std::span<const Mistake> mistakes, const TablesBefore& before,
+                                 const CaseRunOptions& options, double seconds) {
   Explanation out;
   out.op = kept.op.name;
   out.reads_rows = std::ranges::any_of(kept.op.taps, [&](const as_tap_info& tap) {
@@ -167,7 +167,7 @@ Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
       out.taps.push_back(explain_tap(kept, tap));
     }
   }
-  auto hypotheses = try_mistakes(kept, *right, mistakes, options, seconds);
+  auto hypotheses = try_mistakes(kept, *right, sim, mistakes, before, options, seconds);
   if (!hypotheses) return hypotheses.error();
   out.hypotheses = std::move(*hypotheses);
   return out;

@@ -41,10 +41,10 @@ std::string unsteady_text(const OpCase& kept, const CaseLane& lane, const CaseRu
 
 inline constexpr std::size_t kShownHypotheses = 3;
 
-// kept: with the outputs as observed. sim: ref.sim, which says what is right. seconds: as
+// kept: with the outputs as observed. sim: ref.sim, which says what is right. before, seconds: as
 // try_mistakes has them.
 Result<Explanation> explain_case(const OpCase& kept, const CaseLane& sim,
-                                 std::span<const Mistake> mistakes, const CaseRunOptions& options,
-                                 double seconds = kInfinity);
+                                 std::span<const Mistake> mistakes, const TablesBefore& before,
+                                 const CaseRunOptions& options, double seconds = kInfinity);
 
 }  // namespace attnscope

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,10 +35,17 @@ struct Hypotheses {
 
 inline constexpr double kLeastShare = 0.5;
 
-// observed: outputs as the judged lane wrote them; right: ref.sim. Mistakes that cannot run the
-// call are passed over; none is begun after `seconds`.
-Result<Hypotheses> try_mistakes(const OpCase& observed, const CaseRun& right,
-                                std::span<const Mistake> mistakes, const CaseRunOptions& options,
-                                double seconds = kInfinity);
+// Block tables of the step before, by the tap of the op that is given those of its own step.
+using TablesBefore = std::map<std::string, StoredTensor>;
+
+// Those of a call; as they are in this memory, which is the host's.
+bool is_block_table(const as_tap_info& tap);
+
+// observed: outputs as the judged lane wrote them; right: what ref.sim makes of the call. Mistakes
+// that cannot run the call are passed over; none is begun after `seconds`. before: tried too, with
+// ref.sim as the op; may be empty.
+Result<Hypotheses> try_mistakes(const OpCase& observed, const CaseRun& right, const CaseLane& sim,
+                                std::span<const Mistake> mistakes, const TablesBefore& before,
+                                const CaseRunOptions& options, double seconds = kInfinity);
 
 }  // namespace attnscope

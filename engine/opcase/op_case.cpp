@@ -57,6 +57,8 @@ std::vector<std::int64_t> dense_strides(const std::vector<std::int64_t>& shape) 
   return strides;
 }
 
+}  // namespace
+
 StoredTensor keep_tensor(const as_tensor& t) {
   StoredTensor out;
   out.dtype = t.dtype;
@@ -71,6 +73,8 @@ StoredTensor keep_tensor(const as_tensor& t) {
   }
   return out;
 }
+
+namespace {
 
 StoredCache keep_cache(const as_cache& cache, std::vector<std::int64_t> slots) {
   StoredCache out;

@@ -115,7 +115,8 @@ class CaseCall {
 // Puts what the op wrote in `call`, a layout of the same params, into the memory of `params`.
 void copy_outputs(const CaseCall& call, void* params);
 
-// What a case kept of a tensor, as one; points into it.
+// A copy of a tensor in host memory, and what a case kept of one as a tensor, which points into it.
+StoredTensor keep_tensor(const as_tensor& t);
 as_tensor stored_view(const StoredTensor& stored);
 // Rows of a cache as a U8 (records) or F32 (state) tensor [slots, bytes or width].
 as_tensor stored_rows(const StoredCache& stored);
