@@ -244,13 +244,33 @@ std::int32_t topk_entry_twice(const void* params, const as_call* call, as_error*
 
 // ---- topk_to_slots ------------------------------------------------------------------------------
 
-std::int32_t topk_rebased_twice(const void* params, const as_call* call, as_error* error) {
+// The op with change(token_to_req, table) in the place of the requests of its tokens.
+template <class Change>
+std::int32_t with_requests(const void* params, const as_call* call, as_error* error,
+                           const Change& change) {
   const auto spoil = [&](Slots p) {
-    std::vector<std::int32_t> token_to_req = rebased_twice(p.token_to_req, p.table);
+    std::vector<std::int32_t> token_to_req = change(p.token_to_req, p.table);
     p.token_to_req = make_tensor(token_to_req.data(), {p.token_to_req.shape[0]});
     return run_cpu(AS_OP_TOPK_TO_SLOTS, &p, call, error);
   };
   return spoil_after<Slots>(AS_OP_TOPK_TO_SLOTS, params, call, error, spoil);
+}
+
+std::int32_t topk_rebased_twice(const void* params, const as_call* call, as_error* error) {
+  return with_requests(params, call, error, rebased_twice);
+}
+
+// Of two requests both mistakes take the first one's table: a call of them tells neither apart.
+std::int32_t topk_table_of_request_before(const void* params, const as_call* call,
+                                          as_error* error) {
+  return with_requests(params, call, error, [](const as_tensor& requests, const as_tensor&) {
+    std::vector<std::int32_t> out;
+    for (std::int64_t t = 0; t < requests.shape[0]; ++t) {
+      const std::int32_t request = *at<std::int32_t>(requests, t);
+      out.push_back(request > 0 ? request - 1 : request);
+    }
+    return out;
+  });
 }
 
 std::int32_t topk_length_from_count(const void* params, const as_call* call, as_error* error) {
@@ -311,6 +331,9 @@ std::vector<Bug> indexer_bugs() {
       {"mutant:topk_rebased_twice",
        "The base of a request is added twice, so its selection lists another request's slots.",
        AS_OP_TOPK_TO_SLOTS, topk_rebased_twice},
+      {"mutant:topk_table_of_request_before",
+       "Selected entries are looked up in the block table of the request before.",
+       AS_OP_TOPK_TO_SLOTS, topk_table_of_request_before},
       {"mutant:topk_length_from_count",
        "The length of a list is the request's count of entries instead of the token's own.",
        AS_OP_TOPK_TO_SLOTS, topk_length_from_count},

@@ -148,5 +148,26 @@ TEST(StaleTables, AreNamedInARunAndInACapture) {
   }
 }
 
+// A table that is up to date is not called stale, whatever else is wrong.
+TEST(StaleTables, AreNotNamedForAnotherMistake) {
+  setenv("ATTNSCOPE_ASSETS", ATTNSCOPE_SOURCE_DIR "/assets", 1);
+  RunOptions options;
+  options.session.references = References::kSim;
+  options.session.threads = 2;
+  options.session.lanes = {"mutant:topk_rebased_twice"};
+  options.explain_seconds = 60;
+  const auto ran = run_scenario(two_requests(), all_lanes(), options, nullptr);
+  ASSERT_TRUE(ran) << ran.error().text();
+  ASSERT_TRUE(ran->why);
+  // Of two requests another mistake takes the first one's table too: both are said.
+  std::vector<std::string> named;
+  for (const Hypothesis& h : ran->why->hypotheses.likely) {
+    if (h.whole) named.push_back(h.lane);
+  }
+  EXPECT_EQ(named, (std::vector<std::string>{"mutant:topk_rebased_twice",
+                                             "mutant:topk_table_of_request_before"}));
+  EXPECT_NE(ran->why->causes().back().find("2 mistakes give the same output"), std::string::npos);
+}
+
 }  // namespace stale_tables_test
 }  // namespace attnscope
