@@ -52,8 +52,8 @@ void set_sizes(ImGuiStyle& s) {
 
 void set_colours(ImGuiStyle& s, const Theme& t) {
   const ImU32 clear = with_alpha(t.panel, 0);
-  const ImU32 field = t.dark ? mix(t.panel, t.raised, 0.6f) : t.raised;
-  const ImU32 button = t.dark ? t.raised : mix(t.panel, t.border, 0.35f);
+  const ImU32 field = t.dark ? mix(t.panel, t.raised, 0.6f) : mix(t.panel, t.border, 0.28f);
+  const ImU32 button = t.dark ? t.raised : mix(t.panel, t.border, 0.48f);
   const ImU32 hovered = mix(button, t.accent, 0.22f);
   const ImU32 active = mix(button, t.accent, 0.40f);
   const ImU32 bar = t.dark ? t.surface : mix(t.surface, t.panel, 0.4f);
@@ -80,9 +80,10 @@ void set_colours(ImGuiStyle& s, const Theme& t) {
   c[ImGuiCol_Button] = vec(button);
   c[ImGuiCol_ButtonHovered] = vec(hovered);
   c[ImGuiCol_ButtonActive] = vec(active);
-  c[ImGuiCol_Header] = vec(t.accent, 0.24f);
-  c[ImGuiCol_HeaderHovered] = vec(t.accent, 0.16f);
-  c[ImGuiCol_HeaderActive] = vec(t.accent, 0.34f);
+  // Verdicts are read on them: no stronger than their words bear.
+  c[ImGuiCol_Header] = vec(t.accent, 0.15f);
+  c[ImGuiCol_HeaderHovered] = vec(t.accent, 0.10f);
+  c[ImGuiCol_HeaderActive] = vec(t.accent, 0.24f);
   c[ImGuiCol_Separator] = vec(t.border);
   c[ImGuiCol_SeparatorHovered] = vec(t.accent_soft);
   c[ImGuiCol_SeparatorActive] = c[ImGuiCol_DockingPreview] = vec(t.accent);
