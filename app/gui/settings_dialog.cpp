@@ -82,7 +82,7 @@ void SettingsDialog::draw_budget(Ui& ui, Budget& budget, const char* command, st
 
 void SettingsDialog::draw_looks(Ui& ui) {
   if (!ImGui::BeginTable("##looks", 2, ImGuiTableFlags_SizingFixedFit)) return;
-  ImGui::TableSetupColumn("label", ImGuiTableColumnFlags_WidthFixed, px(130));
+  ImGui::TableSetupColumn("label");
   ImGui::TableSetupColumn("value", ImGuiTableColumnFlags_WidthStretch);
   label("Theme", "Colours of the whole screen. Files in the themes folder are listed too.");
   std::vector<const char*> names;
