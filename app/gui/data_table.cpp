@@ -7,6 +7,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "app/gui/icons.h"
 #include "app/gui/widgets.h"
@@ -89,6 +90,56 @@ std::string row_text(const std::vector<TableCell>& cells) {
   return text;
 }
 
+constexpr float kLongText = -1;  // the width of a column whose cells say most with their beginning
+
+float text_wide(std::string_view text) {
+  return ImGui::CalcTextSize(text.data(), text.data() + text.size()).x;
+}
+
+// A title on two lines, broken where the wider of them is narrowest; one that has no space is on
+// the first alone.
+struct TitleLines {
+  std::string_view first, second;
+  float width = 0;
+};
+
+TitleLines two_lines(std::string_view title) {
+  TitleLines best{title, {}, text_wide(title)};
+  for (std::size_t at = title.find(' '); at != title.npos; at = title.find(' ', at + 1)) {
+    const std::string_view first = title.substr(0, at), second = title.substr(at + 1);
+    const float width = std::max(text_wide(first), text_wide(second));
+    if (width < best.width) best = {first, second, width};
+  }
+  return best;
+}
+
+// Shares of a room by weight, of which none is below its least: those that would be have that, and
+// the others share the rest.
+std::vector<float> shares(float room, const std::vector<TableColumn>& columns,
+                          const std::vector<float>& least) {
+  std::vector<float> widths(columns.size(), 0);
+  for (std::size_t settled = 0; settled < columns.size();) {
+    float weights = 0;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (widths[i] == 0) weights += columns[i].weight;
+    }
+    const std::size_t before = settled;
+    float taken = 0;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (widths[i] > 0 || room * columns[i].weight / weights >= least[i]) continue;
+      taken += widths[i] = least[i];
+      ++settled;
+    }
+    room -= taken;
+    if (settled > before) continue;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      if (widths[i] == 0) widths[i] = room * columns[i].weight / weights;
+    }
+    break;
+  }
+  return widths;
+}
+
 }  // namespace
 
 const DataTable* drawn_table(const char* window) {
@@ -124,6 +175,10 @@ void DataTable::begin(std::uint64_t version) {
 
 void DataTable::columns(std::vector<TableColumn> columns) {
   if (sort_column_ >= static_cast<int>(columns.size())) sort_column_ = -1;
+  const auto same = [](const TableColumn& a, const TableColumn& b) {
+    return a.title == b.title && a.weight == b.weight;
+  };
+  if (!std::ranges::equal(columns_, columns, same)) fitted_room_ = -1;
   columns_ = std::move(columns);
 }
 
@@ -220,31 +275,120 @@ void DataTable::draw_bar(bool filter) {
 
 void DataTable::copy() const { ImGui::SetClipboardText(csv().c_str()); }
 
+// Of the first rows; kLongText where one of them is long.
+std::vector<float> DataTable::cells_widths() const {
+  constexpr std::size_t kLookedAt = 64;
+  const float longest = px(96);
+  std::vector<float> widths(columns_.size(), 0);
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    if (columns_[i].numeric) ImGui::PushFont(numbers(), 0);
+    for (std::size_t r = 0; r < std::min(kLookedAt, rows_.size()); ++r) {
+      widths[i] = std::max(widths[i], text_wide(rows_[r][i].text));
+    }
+    if (columns_[i].numeric) ImGui::PopFont();
+    if (widths[i] > longest) widths[i] = kLongText;
+  }
+  return widths;
+}
+
+// Widths with which neither titles nor short cells are cut, as far as there is room; titles on two
+// lines where it is needed. False: they are known.
+bool DataTable::fit_columns(float room) {
+  if (room == fitted_room_ && ImGui::GetFontSize() == fitted_font_ &&
+      rows_.empty() == fitted_empty_) {
+    return false;
+  }
+  fitted_room_ = room;
+  fitted_font_ = ImGui::GetFontSize();
+  fitted_empty_ = rows_.empty();
+  const float between =
+      (2 * ImGui::GetStyle().CellPadding.x + 1) * static_cast<float>(columns_.size() + 1);
+  const std::vector<float> cells = cells_widths(), none(columns_.size(), 0);
+  const auto least = [&](bool two, const std::vector<float>& of_cells) {
+    std::vector<float> widths;
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      const std::string& title = columns_[i].title;
+      const float wide = two ? two_lines(title).width : text_wide(title);
+      widths.push_back(std::max(1.0f, std::ceil(std::max(wide, of_cells[i]))));
+    }
+    return widths;
+  };
+  const auto sum = [](const std::vector<float>& widths) {
+    return std::accumulate(widths.begin(), widths.end(), 0.0f);
+  };
+  std::vector<float> widths = least(false, cells);
+  float inside = std::max(1.0f, room - ImGui::GetStyle().ScrollbarSize - 2 - between);
+  const bool scrolls = room < px(least_width) && (std::ranges::count(cells, kLongText) > 0 ||
+                                                  sum(least(true, cells)) > inside);
+  table_width_ = scrolls ? std::max(px(least_width), sum(widths) + between) : 0;
+  if (scrolls) inside = table_width_ - between;
+  two_lines_ = false;
+  if (sum(widths) > inside) widths = least(two_lines_ = true, cells);
+  if (sum(widths) > inside) widths = least(two_lines_ = false, none);
+  if (sum(widths) > inside) widths = least(two_lines_ = true, none);
+  if (sum(widths) < inside) widths = shares(inside, columns_, widths);
+  widths_before_ = std::exchange(widths_, widths);
+  return true;
+}
+
+// Widths that somebody dragged stay in proportion.
+void DataTable::set_up_columns(bool fitted) {
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    ImGui::TableSetupColumn(columns_[i].title.c_str(), 0, widths_[i]);
+  }
+  ImGuiTable* table = ImGui::GetCurrentTable();
+  if (!fitted || widths_before_.size() != columns_.size()) return;
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    const float weight = table->Columns[static_cast<int>(i)].StretchWeight;
+    if (weight != widths_before_[i] && weight != widths_[i]) return;
+  }
+  for (std::size_t i = 0; i < columns_.size(); ++i) {
+    table->Columns[static_cast<int>(i)].StretchWeight = widths_[i];
+  }
+}
+
 // Titles of numbers stand on the right, above them; the arrow of the sorted one takes its place.
-void DataTable::draw_header(const TableColumn& column, int index) const {
+void DataTable::draw_header(const TableColumn& column, int index) {
   const ImVec2 at = ImGui::GetCursorScreenPos();
-  const float room = ImGui::GetContentRegionAvail().x;
   const float arrow = index == sort_column_ ? ImGui::GetFontSize() : 0;
-  const float title = ImGui::CalcTextSize(column.title.c_str()).x;
-  if (!column.numeric || title + arrow > room) return ImGui::TableHeader(column.title.c_str());
+  const float room = ImGui::GetContentRegionAvail().x;
   ImGui::TableHeader(("##" + column.title).c_str());
-  ImGui::GetWindowDrawList()->AddText({std::floor(at.x + room - title - arrow), at.y},
-                                      ImGui::GetColorU32(ImGuiCol_Text), column.title.c_str());
+  const TitleLines lines = two_lines_ ? two_lines(column.title) : TitleLines{column.title, {}, 0};
+  bool cut = false;
+  float y = at.y;
+  for (const std::string_view line : {lines.first, lines.second}) {
+    if (line.empty()) continue;
+    const float wide = text_wide(line), left = room - arrow - wide;
+    cut = cut || wide > room + 0.5f;
+    const float x = column.numeric && left > 0 ? std::floor(at.x + left) : at.x;
+    if (left >= -0.5f) {
+      ImGui::RenderText({x, y}, line.data(), line.data() + line.size(), false);
+    } else {
+      text_cut(ImGui::GetWindowDrawList(), {x, y}, room - arrow, ImGui::GetColorU32(ImGuiCol_Text),
+               std::string(line));
+    }
+    y += ImGui::GetTextLineHeight();
+  }
+  if (cut) cut_titles_.push_back(column.title);
+  if ((cut || !column.help.empty()) && ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) {
+    const bool both = cut && !column.help.empty();
+    tooltip((cut ? column.title : "") + (both ? "\n" : "") + column.help);
+  }
 }
 
 void DataTable::draw_headers() {
-  ImGui::TableNextRow(ImGuiTableRowFlags_Headers);
+  const int lines = two_lines_ ? 2 : 1;
+  ImGui::TableNextRow(
+      ImGuiTableRowFlags_Headers,
+      static_cast<float>(lines) * ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y);
+  cut_titles_.clear();
   for (int i = 0; i < static_cast<int>(columns_.size()); ++i) {
     if (!ImGui::TableSetColumnIndex(i)) continue;
-    const TableColumn& column = columns_[static_cast<std::size_t>(i)];
     ImGui::PushID(i);
     ImGui::PushStyleColor(ImGuiCol_Text, theme().text_dim);
-    draw_header(column, i);
+    draw_header(columns_[static_cast<std::size_t>(i)], i);
     ImGui::PopStyleColor();
     ImGui::PopID();
-    if (!column.help.empty() && ImGui::IsItemHovered(ImGuiHoveredFlags_ForTooltip)) {
-      tooltip(column.help);
-    }
   }
 }
 
@@ -314,20 +458,19 @@ std::optional<std::int64_t> DataTable::draw(const char* id, ImVec2 size, std::in
   ImGui::PushID(id);
   draw_bar(filter);
   const float room = size.x > 0 ? size.x : ImGui::GetContentRegionAvail().x;
-  const bool wide = room < px(least_width);
+  const bool fitted = fit_columns(room);
+  const bool wide = table_width_ > 0;
   if (size.y == 0) {  // no taller than its rows, no shorter than a few of them
     const float line = ImGui::GetTextLineHeight() + 2 * ImGui::GetStyle().CellPadding.y;
-    const float all = line * static_cast<float>(order_.size() + 1) + px(4) +
+    const float titles = two_lines_ ? ImGui::GetTextLineHeight() : 0;
+    const float all = line * static_cast<float>(order_.size() + 1) + titles + px(4) +
                       (wide ? ImGui::GetStyle().ScrollbarSize : 0);
     size.y = std::min(all, std::max(ImGui::GetContentRegionAvail().y, 6 * line));
   }
   const ImGuiTableFlags flags = kTableFlags | (wide ? ImGuiTableFlags_ScrollX : 0);
-  if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), flags, size,
-                        wide ? px(least_width) : 0)) {
+  if (ImGui::BeginTable("##table", static_cast<int>(columns_.size()), flags, size, table_width_)) {
     ImGui::TableSetupScrollFreeze(0, 1);
-    for (const TableColumn& column : columns_) {
-      ImGui::TableSetupColumn(column.title.c_str(), 0, column.weight);
-    }
+    set_up_columns(fitted);
     if (ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs(); specs && specs->SpecsDirty) {
       const bool any = specs->SpecsCount > 0;
       sort_column_ = any ? specs->Specs[0].ColumnIndex : -1;

@@ -19,7 +19,7 @@ namespace attnscope::gui {
 struct TableColumn {
   std::string title;      // with unit: "time (µs)"
   bool numeric = false;   // right-aligned, monospaced, sorted by number
-  float weight = 1;       // share of the width
+  float weight = 1;       // share of the width, where all titles have room
   std::string help = {};  // tooltip of the header
 };
 
@@ -48,10 +48,13 @@ class DataTable {
                                    bool filter = true);
   // Of a list that grows: stays at its end while nobody scrolled up or sorted.
   bool follow_end = false;
-  // Of many columns: where there is less room it scrolls to the side. 0 = columns shrink.
+  // Of many columns: where there is less room, and it cuts cells, the table scrolls to the side.
+  // 0 = columns shrink.
   float least_width = 0;
   // Visible rows in their order, header first.
   std::string csv() const;
+  // Titles that the last frame had no room for, on two lines either.
+  const std::vector<std::string>& cut_titles() const { return cut_titles_; }
   std::int64_t visible_rows() const { return static_cast<std::int64_t>(order_.size()); }
 
  private:
@@ -59,14 +62,23 @@ class DataTable {
   void sort(int column, bool ascending);
   void copy() const;
   void draw_bar(bool filter);
+  std::vector<float> cells_widths() const;
+  bool fit_columns(float room);
+  void set_up_columns(bool fitted);
   void draw_headers();
-  void draw_header(const TableColumn& column, int index) const;
+  void draw_header(const TableColumn& column, int index);
   void draw_cell(const TableColumn& column, const TableCell& cell) const;
   std::optional<std::int64_t> draw_rows(std::int64_t selected_key);
 
   std::uint64_t version_ = ~std::uint64_t{0}, theme_ = 0;  // what the rows are of
   bool stale_ = true, order_stale_ = true;
   std::vector<TableColumn> columns_;
+  // Of the columns, in pixels, for a room and a size of text; ImGui's weights.
+  std::vector<float> widths_, widths_before_;
+  float fitted_room_ = -1, fitted_font_ = 0, table_width_ = 0;
+  bool fitted_empty_ = true;  // without rows
+  bool two_lines_ = false;    // of titles
+  std::vector<std::string> cut_titles_;
   std::vector<std::vector<TableCell>> rows_;
   std::vector<std::int64_t> keys_;
   std::vector<std::size_t> order_;

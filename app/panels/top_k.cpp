@@ -340,7 +340,7 @@ void TopKPanel::draw_step(Ui& ui, const StepTrace& step) {
   }
 }
 
-// narrow: without the columns that the plot and the sentence say too.
+// narrow: without the columns that the plot, the sentence and the selection say too.
 void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   table_.begin(version_ * 2 + (narrow ? 1 : 0));
   if (!table_.stale()) return;
@@ -355,11 +355,11 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
   columns.push_back({"rank", true, 0.7f, "Place by score, 1 = best."});
   columns.push_back({"set", false, 1.15f, "Whether the entry is selected, and by whom."});
   if (changes) columns.push_back({"change", false, 1.1f, "Against one step ago."});
-  columns.push_back({"slot", true, 0.8f, "block:row of the entry."});
+  if (!narrow) columns.push_back({"slot", true, 0.8f, "block:row of the entry."});
   columns.push_back(
       {"weight", true, 1.25f, fmt::format("Attention weight that head {} gave to it.", key_.head)});
   table_.columns(std::move(columns));
-  table_.least_width = narrow ? 420 : 680;
+  table_.least_width = narrow ? 380 : 680;
 
   const SessionInfo& info = *ui.bench.snapshot()->info;
   const RequestView* request = find_request(step, view_.request);
@@ -389,11 +389,13 @@ void TopKPanel::fill_table(const Ui& ui, const StepTrace& step, bool narrow) {
       const bool now = flags & kInOurs, then = flags & kInBefore;
       cells.push_back({now == then ? "" : now ? "entered" : "left"});
     }
-    const TokenSlot slot =
-        request ? slot_of_entry(info, *request, view_.ratio, entry) : TokenSlot{};
-    cells.push_back(slot.block > 0 ? TableCell{fmt::format("{}:{}", slot.block, slot.row), 0,
-                                               static_cast<double>(slot.slot), true}
-                                   : TableCell{});
+    if (!narrow) {
+      const TokenSlot slot =
+          request ? slot_of_entry(info, *request, view_.ratio, entry) : TokenSlot{};
+      cells.push_back(slot.block > 0 ? TableCell{fmt::format("{}:{}", slot.block, slot.row), 0,
+                                                 static_cast<double>(slot.slot), true}
+                                     : TableCell{});
+    }
     cells.push_back(view_.weights.empty() ? TableCell{} : value_cell(view_.weights[e]));
     table_.row(std::move(cells), entry);
   };

@@ -383,8 +383,8 @@ TEST(Links, PartsOfTheCachePanelKeepTheirOwnWidths) {
     }
     user.look_at("cache");
     // 3 of 6.5 parts; 2 of 7.4 in the table of the prefixes.
-    const float group = user.rect("**/group").GetWidth();
-    EXPECT_NEAR(user.rect("**/ends because").GetWidth() / group, 3, 0.3);
+    const float group = user.rect("**/##group").GetWidth();
+    EXPECT_NEAR(user.rect("**/##ends because").GetWidth() / group, 3, 0.3);
   });
 }
 

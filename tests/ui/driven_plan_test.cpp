@@ -67,7 +67,8 @@ TEST(DrivenPlan, ABarSelectsTheTokenThatItIsOf) {
     user.wait(4);
     const std::vector<std::int64_t> lines = user.numbers("##row ");
     ASSERT_FALSE(lines.empty());
-    user.ctx->ItemClick(("**/##row " + std::to_string(lines.front())).c_str());
+    // Between two borders of columns, which can be dragged.
+    user.click("**/##row " + std::to_string(lines.front()), 0.03f, 0.5f);
     user.wait(4);
     const PlanBar& bar = view.bars[static_cast<std::size_t>(lines.front())];
     EXPECT_EQ(app.selection().position, step.metadata.positions[static_cast<std::size_t>(bar.row)]);

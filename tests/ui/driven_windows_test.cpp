@@ -7,6 +7,7 @@
 #include <ostream>
 #include <string>
 
+#include "app/gui/data_table.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
@@ -298,6 +299,31 @@ TEST(Driven, TheTabInFrontIsInSight) {
     }
     ImGui::GetIO().DisplaySize = ImVec2(1600, 1000);
     user.settle();
+  });
+}
+
+TEST(Driven, TitlesOfTablesAreWholeInEveryPanel) {
+  DrivenApp app(References::kNone);
+  app.drive([&](User& user) {
+    int tables = 0;
+    for (const ImVec2 size : {ImVec2(1000, 600), ImVec2(1600, 1000)}) {
+      SCOPED_TRACE(size.x);
+      ImGui::GetIO().DisplaySize = size;
+      user.settle();
+      for (const char* layout : {"step", "cache", "selection", "error"}) {
+        ASSERT_TRUE(app->commands().run(std::string("layout.") + layout));
+        user.wait(4);
+        for (const char* panel : {"error", "events", "coverage", "sink", "row_error", "why",
+                                  "bytes", "cache", "window", "top_k", "scenario", "backends"}) {
+          user.show(panel);
+          const DataTable* table = drawn_table(user.window(panel).c_str());
+          if (table == nullptr) continue;
+          ++tables;
+          EXPECT_EQ(table->cut_titles(), std::vector<std::string>{}) << layout << ", " << panel;
+        }
+      }
+    }
+    EXPECT_GT(tables, 40);
   });
 }
 

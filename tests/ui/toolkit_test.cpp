@@ -534,6 +534,28 @@ TEST_F(Tables, OnlyVisibleRowsAreDrawn) {
   EXPECT_LT(ImGui::GetDrawData()->TotalVtxCount, 20000);
 }
 
+// Whatever the weights: on one line where there is room, else on two.
+TEST_F(Tables, TitlesAreWholeAsFarAsThereIsRoom) {
+  const auto draw = [&](float width) {
+    return [&, width] {
+      table_.begin(1);
+      if (table_.stale()) {
+        table_.columns({{"position / entry", true, 0.1f}, {"max", true, 0.1f}, {"what", false, 4}});
+        table_.row({{"1"}, {"2"}, {"three"}}, 1);
+      }
+      table_.draw("t", {width, 0}, -1);
+    };
+  };
+  for (const float width : {700.0f, 300.0f, 180.0f, 170.0f, 500.0f}) {
+    for (int i = 0; i < 3; ++i) headless_.frame(draw(width));
+    EXPECT_EQ(table_.cut_titles(), std::vector<std::string>{}) << width;
+  }
+  for (int i = 0; i < 3; ++i) headless_.frame(draw(100));
+  EXPECT_FALSE(table_.cut_titles().empty());
+  headless_.frame(draw(700));
+  EXPECT_EQ(table_.cut_titles(), std::vector<std::string>{}) << "in the first frame";
+}
+
 TEST_F(Tables, TextSortsDigitsByValue) {
   const auto draw = [&] {
     table_.begin(1);
