@@ -19,6 +19,7 @@
 #include "app/wiring/wiring.h"
 #include "engine/family/models.h"
 #include "engine/io/json_file.h"
+#include "engine/io/plural.h"
 #include "engine/io/shell_word.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
@@ -175,7 +176,7 @@ LeftOutTotals print_left_out(const ImportCommand& c, const std::vector<LeftOutOp
     say("  left out: {} of layer{} {}: it is a helper op, which has no place in a step; "
         "import it as a case: attnscope case import {} {} -o {}.json --op {} --layer {} "
         "--model {}\n",
-        name, layers.size() > 1 ? "s" : "", fmt::join(layers, ", "), shell_word(c.map),
+        name, agree(layers.size(), "", "s"), fmt::join(layers, ", "), shell_word(c.map),
         fmt::join(dumps, " "), name, name, *layers.begin(), shell_word(c.model));
     for (const LeftOutOp* left : ops) {
       ++totals.ops;

@@ -13,6 +13,7 @@
 #include "app/reports/ess_trace.h"
 #include "app/text/format.h"
 #include "app/text/say.h"
+#include "engine/io/plural.h"
 #include "engine/offload/row_pool.h"
 #include "engine/offload/simulate.h"
 
@@ -267,7 +268,7 @@ Result<as_status> simulate_command(const EssCommand& command) {
     if (sized.ratios.empty()) sized.ratios = {1};
     if (!small.empty()) {
       sized.left_out = fmt::format("left out: {} {}, as the largest step needs {} of {} rows",
-                                   small.size() == 1 ? "pool" : "pools", fmt::join(small, ", "),
+                                   agree(small.size(), "pool", "pools"), fmt::join(small, ", "),
                                    least, trace->rows);
     }
   }

@@ -17,6 +17,7 @@
 #include "engine/examine/examine.h"
 #include "engine/examine/helper_calls.h"
 #include "engine/io/json_file.h"
+#include "engine/io/plural.h"
 #include "engine/opcase/case_file.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -68,8 +69,7 @@ Result<std::string> keep_call(const ClauseFinding& finding, const CaseOp& op,
 
 void print_finding(const ClauseFinding& finding, const std::string& file) {
   const std::string calls =
-      finding.calls > 0 ? fmt::format(" ({} call{})", finding.calls, finding.calls > 1 ? "s" : "")
-                        : "";
+      finding.calls > 0 ? fmt::format(" ({})", counted(finding.calls, "call", "calls")) : "";
   say("  {:<12} {:<16} {}{}\n", clause_verdict_name(finding.verdict), finding.clause->id,
       finding.clause->text, calls);
   if (!finding.note.empty()) say("  {:<29} {}\n", "", finding.note);

@@ -13,6 +13,7 @@
 #include "app/text/overwrite.h"
 #include "app/text/say.h"
 #include "app/wiring/wiring.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -46,8 +47,8 @@ Result<as_status> tap_export(const TapExportCommand& c) {
   }();
   if (interrupted() != 0 && !(totals && totals->complete)) ended_early();
   if (!totals) return totals.error();
-  say("{}: {} tensors of {} {}, lane {}, {}\n", c.output, totals->tensors, totals->steps,
-      totals->steps == 1 ? "step" : "steps", options.lane,
+  say("{}: {} tensors of {}, lane {}, {}\n", c.output, totals->tensors,
+      counted(totals->steps, "step", "steps"), options.lane,
       format_bytes(static_cast<double>(totals->bytes)));
   if (!totals->complete) {
     say("INCOMPLETE: {} ended the run; the file holds what was done before it\n", interrupt_name());

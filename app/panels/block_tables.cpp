@@ -11,6 +11,7 @@
 #include "app/panels/panels.h"
 #include "app/views/block_tables_view.h"
 #include "app/views/pool_view.h"
+#include "engine/io/plural.h"
 
 namespace attnscope::gui {
 namespace {
@@ -289,7 +290,7 @@ void BlockTablesPanel::draw_local(Ui& ui, const TablesOfRequest& request, const 
       tooltip(
           fmt::format("row {} of local_batch: {}\n{} of layer group {} as attention is given "
                       "them, a sequence a chunk",
-                      one.sequence, one.text(), one.blocks.size() == 1 ? "the block" : "the blocks",
+                      one.sequence, one.text(), agree(one.blocks.size(), "the block", "the blocks"),
                       strip.name));
     }
     ImGui::PopID();

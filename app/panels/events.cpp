@@ -14,6 +14,7 @@
 #include "app/panels/panels.h"
 #include "app/text/format.h"
 #include "app/views/events_view.h"
+#include "engine/io/plural.h"
 
 namespace attnscope::gui {
 namespace {
@@ -268,7 +269,7 @@ void EventsPanel::draw_stops(Ui& ui) {
   sentence(stops.empty()
                ? "A run can be stopped at what you look for: name it below."
                : fmt::format("{} of {} stops {} on; a run ends where one holds of a step.", on,
-                             stops.size(), on == 1 ? "is" : "are"));
+                             stops.size(), agree(on, "is", "are")));
   command_button(ui, "run.back_to_stop", fmt::format("{} Back", icon::kFastBackward).c_str());
   ImGui::SameLine(0, px(4));
   command_button(ui, "run.to_stop", fmt::format("{} Run on", icon::kFastForward).c_str());

@@ -11,6 +11,7 @@
 #include "engine/capture/trace_fields.h"
 #include "engine/io/elapsed.h"
 #include "engine/io/json_text.h"
+#include "engine/io/plural.h"
 #include "engine/session/lanes_ran.h"
 #include "engine/session/session_config.h"
 #include "engine/session/trace_recorder.h"
@@ -43,7 +44,7 @@ Result<std::vector<std::int32_t>> request_ids(const std::vector<std::string>& wa
 std::string rows_text(const RecordOptions& options) {
   std::string text;
   if (!options.requests.empty()) {
-    text = fmt::format("of request{} {}", options.requests.size() == 1 ? "" : "s",
+    text = fmt::format("of request{} {}", agree(options.requests.size(), "", "s"),
                        fmt::join(options.requests, ", "));
   }
   if (rows_at_most(options) > 0) {

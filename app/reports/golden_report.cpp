@@ -10,6 +10,7 @@
 #include "app/text/say.h"
 #include "app/text/xml_text.h"
 #include "engine/io/json_fields.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -108,7 +109,7 @@ std::string golden_totals(const GoldenReport& report) {
   }
   text = fmt::format("{} goldens{}{}", report.outcomes.size(), text.empty() ? "" : ": ", text);
   const std::size_t orphans = report.orphans.size();
-  if (orphans > 0) text += fmt::format("; {} orphan{}", orphans, orphans == 1 ? "" : "s");
+  if (orphans > 0) text += fmt::format("; {}", counted(orphans, "orphan", "orphans"));
   if (!report.not_run.empty()) {
     text += fmt::format("; INCOMPLETE: {} ended the run, {} did not run", report.interrupted,
                         report.not_run.size());

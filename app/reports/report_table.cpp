@@ -14,6 +14,7 @@
 #include "app/text/format.h"
 #include "app/text/say.h"
 #include "engine/family/family.h"
+#include "engine/io/plural.h"
 #include "engine/session/lanes_ran.h"
 
 namespace attnscope {
@@ -262,7 +263,7 @@ std::string summary(const json& report, const Paint& paint) {
       tokenless > 0) {
     out +=
         fmt::format("{} ended before {} end: all logits were NaN, so that no token was sampled\n",
-                    plural(tokenless, "request", "requests"), tokenless == 1 ? "its" : "their");
+                    plural(tokenless, "request", "requests"), agree(tokenless, "its", "their"));
   }
   if (serving.value("blocks_swapped_out", std::int64_t{0}) > 0) {
     out += fmt::format("swap preemption: {} blocks to host memory, {} back, {} times no room\n",

@@ -8,6 +8,7 @@
 #include "app/reports/scale_report.h"
 #include "app/text/format.h"
 #include "app/text/xml_text.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -93,11 +94,10 @@ class Chart {
     out += text_at(
         20, 30, "title", "start",
         fmt::format("One decode token over its context, {} sizes, lane {}", how.model, how.lane));
-    out += text_at(
-        20, 52, "soft", "start",
-        fmt::format("{}; {}, {}, {}", scale_machine(how),
-                    how.requests == 1 ? "1 request" : fmt::format("{} requests", how.requests),
-                    scale_statistic(how.rounds), how.date));
+    out += text_at(20, 52, "soft", "start",
+                   fmt::format("{}; {}, {}, {}", scale_machine(how),
+                               counted(how.requests, "request", "requests"),
+                               scale_statistic(how.rounds), how.date));
     return out + axes() + lines() + labels() + "</svg>\n";
   }
 

@@ -31,10 +31,6 @@ std::string layer_list(const ModelConfig& model) {
   return text;
 }
 
-std::string counted(std::int64_t count, const char* one) {
-  return fmt::format("{} {}{}", format_count(count), one, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 ScenarioNeeds scenario_needs(const Scenario& scenario) {
@@ -70,12 +66,13 @@ std::string scenario_sentence(const Scenario& scenario, const ScenarioNeeds& nee
   std::int64_t prompt = 0;
   for (const RequestNeed& need : needs.requests) prompt += need.prompt;
   const auto requests = static_cast<std::int64_t>(needs.requests.size());
-  std::string text =
-      fmt::format("{}: {}, {} ({}), {}, {}; ", scenario.name,
-                  rank_config(scenario.model, scenario.parallel).name,
-                  counted(scenario.model.num_layers(), "layer"), layer_list(scenario.model),
-                  counted(requests, "request"), counted(prompt, "prompt token"));
-  const std::string pool = fmt::format("the pool of {}", counted(scenario.pool_blocks, "block"));
+  std::string text = fmt::format(
+      "{}: {}, {} ({}), {}, {}; ", scenario.name,
+      rank_config(scenario.model, scenario.parallel).name,
+      plural(scenario.model.num_layers(), "layer", "layers"), layer_list(scenario.model),
+      plural(requests, "request", "requests"), plural(prompt, "prompt token", "prompt tokens"));
+  const std::string pool =
+      fmt::format("the pool of {}", plural(scenario.pool_blocks, "block", "blocks"));
   if (needs.at_once == requests) {
     return text + (requests == 1
                        ? fmt::format("{} holds it ({} needed).", pool, format_count(needs.blocks))
@@ -92,7 +89,7 @@ std::string scenario_sentence(const Scenario& scenario, const ScenarioNeeds& nee
 std::string memory_sentence(const Scenario& scenario, const ScenarioNeeds& needs) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   return fmt::format("Caches {} ({} × {}), weights {}.", bytes(needs.pool_bytes),
-                     counted(scenario.pool_blocks, "block"),
+                     plural(scenario.pool_blocks, "block", "blocks"),
                      bytes(needs.pool_bytes / std::max<std::int64_t>(scenario.pool_blocks, 1)),
                      bytes(needs.weight_bytes));
 }

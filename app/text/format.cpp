@@ -10,6 +10,7 @@
 
 #include "app/text/text.h"
 #include "engine/io/nearest.h"
+#include "engine/io/plural.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -127,7 +128,7 @@ std::string format_count(std::int64_t count) {
 }
 
 std::string plural(std::int64_t n, const char* one, const char* many) {
-  return fmt::format("{} {}", format_count(n), n == 1 ? one : many);
+  return fmt::format("{} {}", format_count(n), agree(n, one, many));
 }
 
 std::string format_share(double share) {

@@ -8,6 +8,7 @@
 #include "app/text/format.h"
 #include "engine/backend/attention_implementation.h"
 #include "engine/backend/attention_request.h"
+#include "engine/io/plural.h"
 #include "kernels/params/op_table.h"
 
 namespace attnscope {
@@ -32,7 +33,7 @@ std::string taken_backend(const BackendSelection& selection) {
 
 // "layers 0-4, 6"
 std::string layer_numbers(const std::vector<int>& numbers) {
-  std::string text = numbers.size() == 1 ? "layer " : "layers ";
+  std::string text = agree(numbers.size(), "layer ", "layers ");
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t end = i;
     while (end + 1 < numbers.size() && numbers[end + 1] == numbers[end] + 1) ++end;

@@ -6,6 +6,7 @@
 
 #include "app/text/format.h"
 #include "app/views/linkage.h"
+#include "engine/io/plural.h"
 #include "kernels/params/tensor_view.h"
 
 namespace attnscope {
@@ -23,7 +24,7 @@ std::string graph_text(const SessionInfo& info, const BatchPlan& plan) {
               ? std::string(": no token is padding")
               : fmt::format(": {} padding, with slot -1 and length 0, {} nothing",
                             plural(plan.padding(), "token is", "tokens are"),
-                            plan.padding() == 1 ? "writes and reads" : "write and read");
+                            agree(plan.padding(), "writes and reads", "write and read"));
   if (!plan.uniform) text += "; not one for decodes of one length, since theirs differ";
   const bool on_gpu = std::ranges::find(info.lane_of, "cuda") != info.lane_of.end();
   return text + (on_gpu ? "." : ". This run has no GPU: every op runs by itself.");
@@ -83,8 +84,8 @@ std::string drafts_text(const SessionInfo& info, const StepTrace& step) {
   }
   std::string text;
   if (verified > 0) {
-    text = fmt::format("{} verified, {} {}.", plural(verified, "draft is", "drafts are"),
-                       format_count(held), held == 1 ? "holds" : "hold");
+    text = fmt::format("{} verified, {}.", plural(verified, "draft is", "drafts are"),
+                       plural(held, "holds", "hold"));
   }
   if (info.config.draft_layers == 0 || tokens_of(info.config.layers.back()) == nullptr) return text;
   return text + fmt::format("{}The draft layer drafts for {}.", text.empty() ? "" : " ",

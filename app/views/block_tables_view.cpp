@@ -11,6 +11,7 @@
 #include "app/views/op_order.h"
 #include "app/views/row_tier.h"
 #include "app/views/shared_rows.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -182,12 +183,11 @@ std::string sentence_of(const BlockTablesInput& input, const RequestView& reques
     const bool chunks = !input.info.layout.chunk_groups.empty();
     const bool windows = std::ranges::any_of(
         groups, [](const CacheGroup& g) { return g.kind == GroupKind::kSliding; });
-    text +=
-        fmt::format("; {} {} {} and {} null", format_count(nulls), nulls == 1 ? "entry" : "entries",
-                    !chunks   ? "left a window"
-                    : windows ? "left a window or a chunk that ended"
-                              : "left with chunks that ended",
-                    nulls == 1 ? "is" : "are");
+    text += fmt::format("; {} {} and {} null", plural(nulls, "entry", "entries"),
+                        !chunks   ? "left a window"
+                        : windows ? "left a window or a chunk that ended"
+                                  : "left with chunks that ended",
+                        agree(nulls, "is", "are"));
   }
   if (picked >= 0) {
     text += window_slot_text(input, request, picked, false);
@@ -332,7 +332,7 @@ std::string null_text(const SessionInfo& info, int group, const TableStripCell& 
   text += fmt::format("\npositions {}-{}", cell.index * tokens, (last + 1) * tokens - 1);
   if (cell.was != 0) {
     text += fmt::format("\n{} in this step; {} block {}", left,
-                        cell.count == 1 ? "was" : "the last one was", cell.was);
+                        agree(cell.count, "was", "the last one was"), cell.was);
   } else {
     text += fmt::format("\n{} earlier", left);
   }

@@ -11,6 +11,7 @@
 
 #include "app/text/format.h"
 #include "app/views/tensor_view.h"
+#include "engine/io/plural.h"
 #include "engine/tensorfile/float_value.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/row_format.h"
@@ -341,7 +342,7 @@ std::string bytes_sentence(const RecordBytes& row, const RecordStats& stats,
   } else {
     text +=
         stats.lowest_scale == stats.highest_scale
-            ? fmt::format("{} 2^{}", stats.scales == 1 ? "scale" : "all scales", stats.lowest_scale)
+            ? fmt::format("{} 2^{}", agree(stats.scales, "scale", "all scales"), stats.lowest_scale)
             : fmt::format("scales 2^{} to 2^{}", stats.lowest_scale, stats.highest_scale);
     text += fmt::format("; {} saturated, {} quantised to 0", format_count(stats.saturated),
                         format_count(stats.zeros));

@@ -101,11 +101,7 @@ BlockLife block_life(const SessionInfo& info, const StepTrace& step, std::int32_
     return life;
   }
   const std::string events =
-      fmt::format("{} in {}",
-                  life.events.size() == 1
-                      ? "1 event"
-                      : format_count(static_cast<std::int64_t>(life.events.size())) + " events",
-                  known.steps);
+      fmt::format("{} in {}", plural(std::ssize(life.events), "event", "events"), known.steps);
   const bool known_content = owner->request >= 0 || owner->keyed;
   life.sentence =
       fmt::format("Block {} is {}{}; {}.", block, block_state(info, step, block),

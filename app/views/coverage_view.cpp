@@ -7,6 +7,7 @@
 #include <map>
 
 #include "app/text/format.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -15,8 +16,8 @@ constexpr std::size_t kNamed = 3;  // of what is missing, in the sentence
 
 std::string sentence_of(const CoverageView& view, std::int64_t step) {
   const auto all = static_cast<std::int64_t>(view.lines.size());
-  std::string text = fmt::format("{} of {} paths exercised in {} {}", view.met, all,
-                                 format_count(view.steps), view.steps == 1 ? "step" : "steps");
+  std::string text = fmt::format("{} of {} paths exercised in {}", view.met, all,
+                                 plural(view.steps, "step", "steps"));
   std::vector<std::string> missing;
   std::int64_t here = 0;
   for (const CoverageLine& line : view.lines) {
@@ -36,7 +37,7 @@ std::string sentence_of(const CoverageView& view, std::int64_t step) {
   if (view.unwatched > 0) {
     text +=
         fmt::format(" {} other {} computed in an earlier session, unwatched.",
-                    format_count(view.unwatched), view.unwatched == 1 ? "step was" : "steps were");
+                    format_count(view.unwatched), agree(view.unwatched, "step was", "steps were"));
   }
   return text;
 }

@@ -10,6 +10,7 @@
 #include "app/views/bytes_view.h"
 #include "app/views/tensor_view.h"
 #include "app/views/worst_element.h"
+#include "engine/io/plural.h"
 #include "engine/trace/axis_words.h"
 #include "engine/trace/wiring_tap.h"
 #include "kernels/params/op_table.h"
@@ -307,7 +308,7 @@ std::string error_sentence(const StepTrace* step, const StepSummary& summary, co
       fmt::format("{} of step {} {} with ref.sim: {}",
                   compared == 1 ? std::string("The only tap")
                                 : fmt::format("All {} taps", format_count(compared)),
-                  summary.step, compared == 1 ? "agrees" : "agree", counts_words(all));
+                  summary.step, agree(compared, "agrees", "agree"), counts_words(all));
   const auto tight = std::max_element(
       all.begin(), all.end(), [](auto& a, auto& b) { return a.budget_used < b.budget_used; });
   if (tight->budget_used > 0) {

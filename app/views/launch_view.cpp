@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "app/text/format.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -48,7 +49,7 @@ std::string launch_text(const LaunchRow& row) {
   const KernelLaunch& k = row.kernel;
   std::string text = row.times > 1 ? format_count(row.times) + " times " : "";
   text += fmt::format("{}: {} {} of {} threads", k.name, extent_text(k.grid),
-                      k.grid.count() == 1 ? "block" : "blocks", extent_text(k.block));
+                      agree(k.grid.count(), "block", "blocks"), extent_text(k.block));
   if (k.cluster.count() > 1) text += " in clusters of " + extent_text(k.cluster);
   text += ", " + plural(k.registers, "register", "registers");
   const std::int64_t shared = k.static_shared + k.dynamic_shared;

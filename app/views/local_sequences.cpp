@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/views/block_tables_view.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -17,10 +18,10 @@ const StepTensor* of_kind(const StepMetadata& m, StepTensor::Kind kind) {
 }  // namespace
 
 std::string LocalSequence::text() const {
-  return fmt::format("chunk {}, {} {} of {}-{}: {} {}", begin / std::max<std::int64_t>(chunk, 1),
+  return fmt::format("chunk {}, {} {} of {}-{}: {}", begin / std::max<std::int64_t>(chunk, 1),
                      first == last ? "position" : "positions",
                      first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last),
-                     begin, begin + chunk - 1, rows, rows == 1 ? "row" : "rows");
+                     begin, begin + chunk - 1, counted(rows, "row", "rows"));
 }
 
 std::vector<LocalSequence> local_sequences(const SessionInfo& info, const StepMetadata& m,

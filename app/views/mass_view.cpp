@@ -26,9 +26,7 @@ std::int64_t rows_of_half(std::vector<float> weights) {
   return rows;
 }
 
-std::string rows_in_words(std::int64_t rows) {
-  return format_count(rows) + (rows == 1 ? " row" : " rows");
-}
+std::string rows_in_words(std::int64_t rows) { return plural(rows, "row", "rows"); }
 
 }  // namespace
 
@@ -67,9 +65,9 @@ MassView mass_view(const SessionInfo& info, const StepTrace& step, int layer, st
   const auto seen = std::count_if(first, first + std::ssize(slots), [](float w) { return w > 0; });
   const std::string all = info.config.dense.mask.empty() ? view.rows.whole ? "all" : "the window's"
                                                          : fmt::format("{} of", format_count(seen));
-  view.sentence = fmt::format(
-      "No layer selects: head {} of layer {} attends {} {}; {} {} half of the weight.", head, layer,
-      all, rows_in_words(std::ssize(slots)), format_count(half), half == 1 ? "has" : "have");
+  view.sentence =
+      fmt::format("No layer selects: head {} of layer {} attends {} {}; {} half of the weight.",
+                  head, layer, all, rows_in_words(std::ssize(slots)), plural(half, "has", "have"));
   return view;
 }
 

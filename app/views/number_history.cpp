@@ -12,6 +12,7 @@
 #include "app/views/sink_view.h"
 #include "app/views/slot_traffic.h"
 #include "app/views/top_k_view.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 #include "kernels/params/tensor_view.h"
 
@@ -340,7 +341,7 @@ std::string history_sentence(const NumberHistory& history, const FollowedNumber&
   const auto [low, high] = std::minmax_element(history.begin(), history.end(), less);
   return text + fmt::format("from {} to {} over {} {} {}.", format_number(low->second.value),
                             format_number(high->second.value), history.size(), which,
-                            history.size() == 1 ? "step" : "steps");
+                            agree(history.size(), "step", "steps"));
 }
 
 }  // namespace attnscope

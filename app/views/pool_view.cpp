@@ -8,6 +8,7 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/row_tier.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -33,8 +34,8 @@ std::string describe_free(const SessionInfo& info, const StepTrace& step, std::i
 
 std::string readers_text(const StepTrace& step, const std::vector<std::int32_t>& readers) {
   if (readers.empty()) return "\nno token of this step reads it";
-  std::string text = fmt::format("\nread by {} {} of this step:", readers.size(),
-                                 readers.size() == 1 ? "token" : "tokens");
+  std::string text =
+      fmt::format("\nread by {} of this step:", counted(readers.size(), "token", "tokens"));
   for (std::size_t i = 0; i < std::min(readers.size(), kReadersNamed); ++i) {
     text += fmt::format("{} {}", i > 0 ? "," : "",
                         step.metadata.positions[static_cast<std::size_t>(readers[i])]);

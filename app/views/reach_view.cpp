@@ -44,8 +44,8 @@ std::string reach_sentence(const SessionInfo& info, const ReachView& view) {
                                   ? fmt::format("Through layer {}", row.layer)
                                   : fmt::format("Through layers {}-{}", first_layer, row.layer);
   const std::int64_t reached = view.position - row.first + 1;
-  std::string text = fmt::format("{} token {} reaches {} {}", through, format_count(view.position),
-                                 format_count(reached), reached == 1 ? "token" : "tokens");
+  std::string text = fmt::format("{} token {} reaches {}", through, format_count(view.position),
+                                 plural(reached, "token", "tokens"));
   const GroupSpec& seen = seen_by(info, view.selected);
   if (seen.kind == GroupKind::kFull) return text + ": this layer sees all before it.";
   if (row.first == 0) return text + ": all there are.";

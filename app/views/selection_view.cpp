@@ -11,6 +11,7 @@
 #include "app/views/tensor_view.h"
 #include "app/views/top_k_view.h"
 #include "app/views/window_view.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -172,11 +173,11 @@ class SelectionBuilder {
         if (!out.lines.back().null) pooled.push_back(fmt::format("{} (1/{})", entry, ratio));
       }
     }
-    view_.sentence = fmt::format("Token {} of {} has rows in {} {}", format_count(position_),
-                                 request_name(in_.info, in_.selection.request), live,
-                                 live == 1 ? "place" : "places");
+    view_.sentence = fmt::format("Token {} of {} has rows in {}", format_count(position_),
+                                 request_name(in_.info, in_.selection.request),
+                                 counted(live, "place", "places"));
     if (gone > 0)
-      view_.sentence += fmt::format("; {} {} null or not written", gone, gone == 1 ? "is" : "are");
+      view_.sentence += fmt::format("; {} null or not written", counted(gone, "is", "are"));
     if (window_weight_) {
       view_.sentence +=
           fmt::format("; head {} gives it {} of its weight in layer {}", in_.selection.head,
@@ -186,8 +187,8 @@ class SelectionBuilder {
     } else if (window.valid && position_ <= looked_at_ && pooled.empty()) {
       view_.sentence += "; nothing stands for it outside the window yet";
     } else if (window.valid && position_ < looked_at_) {
-      view_.sentence += fmt::format("; beyond the window it is seen through {} {}", pooled.size(),
-                                    pooled.size() == 1 ? "entry" : "entries");
+      view_.sentence += fmt::format("; beyond the window it is seen through {}",
+                                    counted(pooled.size(), "entry", "entries"));
     }
     view_.sentence += ".";
   }

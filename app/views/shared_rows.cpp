@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/views/op_order.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -25,8 +26,8 @@ std::string sharing_sentence(const SessionInfo& info, int layer) {
     readers += std::to_string(info.config.layers[to_size(sharers[i])]);
   }
   if (readers.empty()) return {};
-  return fmt::format(" {} {} {} its rows too.", sharers.size() == 1 ? "Layer" : "Layers", readers,
-                     sharers.size() == 1 ? "reads" : "read");
+  return fmt::format(" {} {} {} its rows too.", agree(sharers.size(), "Layer", "Layers"), readers,
+                     agree(sharers.size(), "reads", "read"));
 }
 
 }  // namespace attnscope

@@ -183,8 +183,7 @@ std::string sink_sentence(const SinkView& view, int head) {
   } else if (view.entries == 0) {
     entries = "; no entry is visible yet";
   } else {
-    entries = fmt::format(", {} {} {}", format_count(view.entries),
-                          view.entries == 1 ? "entry" : "entries", share(h.compressed));
+    entries = fmt::format(", {} {}", plural(view.entries, "entry", "entries"), share(h.compressed));
   }
   std::string text =
       view.has_sinks

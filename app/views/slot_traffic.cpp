@@ -9,6 +9,7 @@
 #include "app/text/format.h"
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -28,7 +29,7 @@ std::int64_t tokens_that_list(const AttentionCopy& attention, bool window, std::
 }
 
 std::string layers_text(const std::vector<int>& layers) {
-  std::string text = layers.size() == 1 ? "layer " : "layers ";
+  std::string text = agree(layers.size(), "layer ", "layers ");
   for (std::size_t i = 0; i < layers.size(); ++i) {
     text += fmt::format("{}{}", i == 0 ? "" : ", ", layers[i]);
   }

@@ -9,6 +9,7 @@
 
 #include "app/text/format.h"
 #include "app/views/op_order.h"
+#include "engine/io/plural.h"
 #include "engine/trace/axis_words.h"
 #include "kernels/cpu/codec.h"
 #include "kernels/params/row_format.h"
@@ -456,7 +457,7 @@ std::string kv_head_text(const SessionInfo& info, const OpTrace& op, const TapCo
       return fmt::format("; head {} reads KV head {} of {}", head, head / each, kv_heads);
     }
     return fmt::format("; {} on each of {}", each == 1 ? "one head" : fmt::format("{} heads", each),
-                       kv_heads == 1 ? "1 KV head" : fmt::format("{} KV heads", kv_heads));
+                       counted(kv_heads, "KV head", "KV heads"));
   }
   if (axes.find(",G,") == std::string::npos) return {};
   return fmt::format("; each KV head serves {}",
@@ -477,11 +478,10 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
                 : fmt::format("values {} to {}", format_number(scan.min), format_number(scan.max));
   } else {
     const auto whole = [](double v) { return format_count(static_cast<std::int64_t>(v)); };
-    const char* noun = scan.present == 1 ? "value" : "values";
-    text += scan.min == scan.max ? fmt::format("{} {}, {}{}", format_count(scan.present), noun,
-                                               scan.present == 1 ? "" : "all ", whole(scan.min))
-                                 : fmt::format("{} {} from {} to {}", format_count(scan.present),
-                                               noun, whole(scan.min), whole(scan.max));
+    const std::string values = plural(scan.present, "value", "values");
+    text += scan.min == scan.max
+                ? fmt::format("{}, {}{}", values, agree(scan.present, "", "all "), whole(scan.min))
+                : fmt::format("{} from {} to {}", values, whole(scan.min), whole(scan.max));
   }
   if (is_float_tensor(tap.value) && scan.present + scan.nan + scan.inf > 0) {
     if (scan.nan + scan.inf == 0) {
@@ -494,7 +494,7 @@ std::string tensor_sentence(const StepTrace& step, const OpTrace& op, const TapC
   if (scan.null_blocks > 0 && scan.null_blocks < scan.elements)
     text += fmt::format(", {} null", format_count(scan.null_blocks));
   if (scan.none > 0 && scan.none < scan.elements) {
-    text += fmt::format(", {} {} none", format_count(scan.none), scan.none == 1 ? "is" : "are");
+    text += fmt::format(", {} none", plural(scan.none, "is", "are"));
   }
   if (!scan.done()) return text + fmt::format(" ({} read)", format_share(scan.progress()));
   const TapResult* result = op.result(tap.name);

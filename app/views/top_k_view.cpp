@@ -10,6 +10,7 @@
 #include "app/views/linkage.h"
 #include "app/views/op_order.h"
 #include "engine/family/models.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -20,10 +21,7 @@ namespace {
 // NaN ranks below every number.
 double ranked(double score) { return std::isnan(score) ? -kInfinity : score; }
 
-// "1 entry is", "12 entries are".
-std::string entries_are(std::int64_t n) {
-  return n == 1 ? "1 entry is" : format_count(n) + " entries are";
-}
+std::string entries_are(std::int64_t n) { return plural(n, "entry is", "entries are"); }
 
 void read_scores(const TopKInput& input, const OpTrace* topk, std::int64_t kept, TopKView& view) {
   const OpTrace* logits_op = input.step.find_role(input.layer, AS_ROLE_SCORE);
@@ -330,14 +328,14 @@ std::string top_k_sentence(const TopKView& view) {
     // A list that is merely too short has said so already.
     const std::string form =
         view.complaint.ends_with("wanted") ? "" : fmt::format(" ({})", view.complaint);
-    return fmt::format("{} selected where {} {} wanted{}{}: wrong.", entries_are(view.selected),
-                       format_count(wanted), wanted == 1 ? "is" : "are", form, lost);
+    return fmt::format("{} selected where {} wanted{}{}: wrong.", entries_are(view.selected),
+                       plural(wanted, "is", "are"), form, lost);
   }
   if (view.swapped() > 0) {
     const std::string differ =
         fmt::format("{} of {} selected entries {} from the reference; the margins (<= {}) are",
                     format_count(view.swapped()), format_count(wanted),
-                    view.swapped() == 1 ? "differs" : "differ", format_error(view.swap_margin));
+                    agree(view.swapped(), "differs", "differ"), format_error(view.swap_margin));
     if (view.verdict == Verdict::kNearTie) {
       return differ + " below the score tolerance: near-ties.";
     }
@@ -353,7 +351,7 @@ std::string top_k_sentence(const TopKView& view) {
         "{} visible {} selected: the indexer has nothing to choose; it starts to choose at token "
         "{}.",
         view.visible == 1 ? "The only" : fmt::format("All {}", format_count(view.visible)),
-        view.visible == 1 ? "entry is" : "entries are",
+        agree(view.visible, "entry is", "entries are"),
         format_count(view.ratio * (view.k + 1) - 1));
   }
   std::string text = fmt::format(
@@ -361,8 +359,7 @@ std::string top_k_sentence(const TopKView& view) {
       format_count(view.selected), format_count(view.visible), format_number(view.threshold),
       format_number(view.margin));
   if (view.has_before) {
-    text += fmt::format("; {} {} also selected one step ago", format_count(view.kept),
-                        view.kept == 1 ? "was" : "were");
+    text += fmt::format("; {} also selected one step ago", plural(view.kept, "was", "were"));
   }
   return text + ".";
 }
@@ -441,8 +438,8 @@ std::string top_k_steps_sentence(const std::vector<TopKStep>& steps) {
   std::string text = fmt::format("{}: the narrowest margin is {} (step {})", range,
                                  format_number(narrowest->margin), narrowest->step);
   if (moved) {
-    text += fmt::format("; the set changes by at most {} {} a step", format_count(moved->entered),
-                        moved->entered == 1 ? "entry" : "entries");
+    text += fmt::format("; the set changes by at most {} a step",
+                        plural(moved->entered, "entry", "entries"));
   }
   return text + ".";
 }

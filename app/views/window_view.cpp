@@ -16,6 +16,7 @@
 #include "app/views/shared_rows.h"
 #include "app/views/sided_rows.h"
 #include "engine/family/models.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -116,7 +117,7 @@ std::string chunk_sentence(const WindowView& view, std::int64_t position, const 
                                  format_count(position), seen, format_count(view.window));
   if (!blocks.empty()) {
     text += fmt::format(", {}-{} in {} {} ({})", view.begin, view.begin + seen - 1,
-                        blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
+                        agree(blocks.size(), "block", "blocks"), list_of(blocks), group);
   }
   text += ".";
   if (view.nulls_before == 0) return text;
@@ -312,14 +313,14 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   }
   if (sided) {
     view.sentence = seen.sentence +
-                    fmt::format(" They lie in {} {} ({}).", blocks.size() == 1 ? "block" : "blocks",
+                    fmt::format(" They lie in {} {} ({}).", agree(blocks.size(), "block", "blocks"),
                                 list_of(blocks), group) +
                     by_mask;
     return view;
   }
   const std::string where =
       fmt::format("positions {}-{} in {} {} ({})", end - length, end - 1,
-                  blocks.size() == 1 ? "block" : "blocks", list_of(blocks), group);
+                  agree(blocks.size(), "block", "blocks"), list_of(blocks), group);
   const bool selects = whole && layer_selects(info.config, index);
   if ((masked || selects) && !columns.empty()) {
     view.sentence = fmt::format("Token {} {} {} of {}: {}.", format_count(position),
@@ -332,8 +333,8 @@ WindowView window_view(const SessionInfo& info, const StepTrace& step, int layer
   if (view.nulls_before > 0) {
     view.sentence +=
         fmt::format(" {} table {} before them {} null and {} not read.",
-                    format_count(view.nulls_before), view.nulls_before == 1 ? "entry" : "entries",
-                    view.nulls_before == 1 ? "is" : "are", view.nulls_before == 1 ? "was" : "were");
+                    format_count(view.nulls_before), agree(view.nulls_before, "entry", "entries"),
+                    agree(view.nulls_before, "is", "are"), agree(view.nulls_before, "was", "were"));
   }
   if (length < view.window) {
     view.sentence +=

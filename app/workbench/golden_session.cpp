@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/io/json_object.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 
@@ -33,7 +34,7 @@ std::string GoldenSession::sentence() const {
     out = fmt::format("None of the {} goldens in {} is pending", all, path);
   } else {
     out = fmt::format("{} of {} goldens in {} {} pending", pending_.size(), all, path,
-                      pending_.size() == 1 ? "is" : "are");
+                      agree(pending_.size(), "is", "are"));
   }
   if (accepted_ + rejected_ > 0) {
     out += fmt::format("; {} accepted, {} rejected", accepted_, rejected_);

@@ -12,6 +12,7 @@
 #include "app/workbench/mla/lessons.h"
 #include "engine/family/family.h"
 #include "engine/family/op_graph.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -43,7 +44,7 @@ LessonPage cell_page(const Snapshot& snapshot, const TapResult& wrong) {
       "Step {}, {}: {} of {} taps {} wrong. A column is a step, a row is a layer; every cell left "
       "of this one is as its reference.",
       wrong.step, which_layer(wrong), format_count(bad), format_count(taps),
-      bad == 1 ? "is" : "are");
+      agree(bad, "is", "are"));
   return page;
 }
 

@@ -10,6 +10,7 @@
 #include "app/views/error_view.h"
 #include "app/views/op_order.h"
 #include "app/workbench/palette_data.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -43,7 +44,7 @@ std::vector<PaletteItem> failures(const Snapshot* snapshot) {
         std::ranges::count(step->results, Verdict::kWrong, &TapResult::verdict);
     items.push_back(place_item({step->step, first->layer, first->op},
                                fmt::format("{} wrong {}, first {}", format_count(count),
-                                           count == 1 ? "tap" : "taps", first->tap)));
+                                           agree(count, "tap", "taps"), first->tap)));
   }
   if (items.empty())
     items.push_back(palette_note("No step has a wrong tap", "@ lists steps that have one"));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "app/workbench/workbench_impl.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -168,7 +169,7 @@ Result<void> Workbench::back_to_stop() {
   if (gone > 0) {
     text += fmt::format(
         "; {} of them {} no longer kept, so that values and margins there are not known", gone,
-        gone == 1 ? "is" : "are");
+        agree(gone, "is", "are"));
   }
   say(Message::Kind::kInfo, text + ".");
   return {};

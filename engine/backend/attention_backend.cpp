@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/io/json_object.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -158,7 +159,7 @@ std::string describe(const HeadSizes& sizes) {
 std::string describe(const BlockSizes& sizes) {
   if (!sizes.fixed.empty()) {
     return fmt::format("{} and multiples of {}", fmt::join(sizes.fixed, ", "),
-                       sizes.fixed.size() == 1 ? "it" : "them");
+                       agree(sizes.fixed.size(), "it", "them"));
   }
   return sizes.multiple_of > 1 ? fmt::format("multiples of {}", sizes.multiple_of) : "any";
 }

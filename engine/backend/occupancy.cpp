@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "engine/io/plural.h"
+
 namespace attnscope {
 namespace {
 
@@ -88,9 +90,9 @@ Result<Occupancy> occupancy(const LaunchNumbers& launch, ComputeCapability capab
 
 std::string describe(const Occupancy& of, ComputeCapability gpu) {
   const GpuLimits* limits = limits_of(gpu);
-  return fmt::format("{} {} of {} {} at once, {:.0f} % of {} warps; {} {} no more run", of.blocks,
-                     of.blocks == 1 ? "block" : "blocks", of.warps_of_block,
-                     of.warps_of_block == 1 ? "warp" : "warps", 100 * of.share,
+  return fmt::format("{} of {} at once, {:.0f} % of {} warps; {} {} no more run",
+                     counted(of.blocks, "block", "blocks"),
+                     counted(of.warps_of_block, "warp", "warps"), 100 * of.share,
                      limits != nullptr ? limits->warps : 0, fmt::join(of.by, " and "),
                      of.by.size() == 1 && of.by[0] == "shared memory" ? "lets" : "let");
 }

@@ -18,6 +18,7 @@
 #include "engine/io/folder_swap.h"
 #include "engine/io/json_file.h"
 #include "engine/io/json_text.h"
+#include "engine/io/plural.h"
 #include "engine/tensorfile/tensor_file.h"
 
 namespace attnscope {
@@ -121,7 +122,7 @@ Error CaptureWriter::explain(Error error) const {
     error.hint +=
         fmt::format("{}{} before it {} kept in {}", error.hint.empty() ? "" : "; ",
                     totals_.steps == 1 ? "the step" : fmt::format("the {} steps", totals_.steps),
-                    totals_.steps == 1 ? "is" : "are", folder_);
+                    agree(totals_.steps, "is", "are"), folder_);
   }
   return error;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "engine/explain/error_places.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 
 namespace attnscope {
@@ -122,7 +123,7 @@ ErrorFinding row_places(const WrongElements& wrong, const as_row_layout& row,
   PatternContext known = context;
   known.page_rows.clear();  // slots say it of the rows themselves
   std::string text = fmt::format("{} of {} bytes are wrong: {} {}{}", wrong.count, wrong.elements,
-                                 places.size() == 1 ? "token" : "tokens",
+                                 agree(places.size(), "token", "tokens"),
                                  places_text(places, tokens), tokens_note(places, tokens, known));
   const std::int64_t at = in_page.size() == 1 ? *in_page.begin() : -1;
   const bool end = at == 0 || at == rows_per_block - 1;
@@ -130,7 +131,7 @@ ErrorFinding row_places(const WrongElements& wrong, const as_row_layout& row,
     text += fmt::format(", at row {} of pages of {}", at, rows_per_block);
   }
   text += unwritten ? fmt::format("; every byte of {} is 255, as where nobody has written",
-                                  places.size() == 1 ? "the row" : "these rows")
+                                  agree(places.size(), "the row", "these rows"))
                     : "; " + parts_text(wrong, row);
   return {"place", text, 1};
 }

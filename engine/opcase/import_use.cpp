@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/io/json_object.h"
+#include "engine/io/plural.h"
 
 namespace attnscope {
 namespace {
@@ -146,9 +147,8 @@ std::vector<std::string> ImportUse::sentences(const ImportMap& map) const {
     if (!used_.contains(tensor) && !is_of_others(map, tensor)) unused.push_back(shown_name(tensor));
   }
   if (!unused.empty()) {
-    out.push_back(fmt::format(
-        "of the dump nothing used {}: {}",
-        unused.size() == 1 ? "1 tensor" : fmt::format("{} tensors", unused.size()), some(unused)));
+    out.push_back(fmt::format("of the dump nothing used {}: {}",
+                              counted(unused.size(), "tensor", "tensors"), some(unused)));
   }
   return out;
 }

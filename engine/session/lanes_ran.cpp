@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "engine/io/plural.h"
 #include "engine/session/session.h"
 
 namespace attnscope {
@@ -35,7 +36,7 @@ std::vector<std::string> idle_lanes(std::span<const std::string> choices,
 
 std::string idle_text(std::span<const std::string> lanes) {
   if (lanes.empty()) return "";
-  return fmt::format("{} {} ran no op", lanes.size() == 1 ? "lane" : "lanes",
+  return fmt::format("{} {} ran no op", agree(lanes.size(), "lane", "lanes"),
                      fmt::join(lanes, ", "));
 }
 

@@ -4,16 +4,13 @@
 
 #include <map>
 
+#include "engine/io/plural.h"
+
 namespace attnscope {
 namespace {
 
 const Request& request_of(const Session& session, std::int32_t id) {
   return session.serving().requests()[static_cast<std::size_t>(id)];
-}
-
-// "1 token", "3 tokens"
-std::string count_text(std::int64_t n, const char* one, const char* many) {
-  return fmt::format("{} {}", n, n == 1 ? one : many);
 }
 
 // Where a block's rows belong: " of SWA-a, positions 64-127 of manual".
@@ -82,7 +79,7 @@ std::int64_t moved(const std::vector<CacheEvent>& all, std::size_t event, CacheE
       all, [&](const CacheEvent& e) { return e.kind == kind && e.request == all[event].request; });
 }
 
-std::string blocks_text(std::int64_t n) { return count_text(n, "block", "blocks"); }
+std::string blocks_text(std::int64_t n) { return counted(n, "block", "blocks"); }
 
 // Sentences about a request; empty for events that are about a block.
 std::string request_text(const Session& session, const std::vector<CacheEvent>& all,
@@ -98,18 +95,17 @@ std::string request_text(const Session& session, const std::vector<CacheEvent>& 
     case CacheEventKind::kAdmit:
       if (r.preemptions > 0) {
         const std::int64_t back = moved(all, at, CacheEventKind::kSwapIn);
-        const std::string how = back > 0
-                                    ? fmt::format(", {} back from host memory",
-                                                  count_text(back, "block comes", "blocks come"))
-                                    : "";
+        const std::string how = back > 0 ? fmt::format(", {} back from host memory",
+                                                       counted(back, "block comes", "blocks come"))
+                                         : "";
         return fmt::format("{} admitted again{}: {} of its {} in this step.", r.name, how, e.value,
-                           count_text(r.num_tokens(), "token runs", "tokens run"));
+                           counted(r.num_tokens(), "token runs", "tokens run"));
       }
       return fmt::format("{} admitted: {} of its {} in this step.", r.name, e.value,
-                         count_text(r.prompt_tokens, "prompt token runs", "prompt tokens run"));
+                         counted(r.prompt_tokens, "prompt token runs", "prompt tokens run"));
     case CacheEventKind::kHit:
       return fmt::format("{} found {} of its {} computed.", r.name, e.value,
-                         count_text(r.num_tokens(), "token", "tokens"));
+                         counted(r.num_tokens(), "token", "tokens"));
     case CacheEventKind::kPreempt:
       if (e.reason == CacheReason::kSwap) {
         return fmt::format("{} preempted: it gave back {}, the rows of {} wait in host memory.",
@@ -118,13 +114,13 @@ std::string request_text(const Session& session, const std::vector<CacheEvent>& 
       }
       return fmt::format("{} preempted: it gave back {}, {} to be computed again.", r.name,
                          blocks_text(given_back(all, at)),
-                         count_text(e.value, "token is", "tokens are"));
+                         counted(e.value, "token is", "tokens are"));
     case CacheEventKind::kFinish:
       return fmt::format("{} finished with {} and gave back {}.", r.name,
-                         count_text(e.value, "token", "tokens"), blocks_text(given_back(all, at)));
+                         counted(e.value, "token", "tokens"), blocks_text(given_back(all, at)));
     case CacheEventKind::kAbort:
       return fmt::format("{} aborted with {}{}; it gave back {}.", r.name,
-                         count_text(e.value, "token", "tokens"),
+                         counted(e.value, "token", "tokens"),
                          r.ended_tokenless() ? ", since its logits are NaN" : "",
                          blocks_text(given_back(all, at)));
     default:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/compare.h"
 #include "kernels/params/tensor_view.h"
@@ -53,8 +54,8 @@ struct List {
     }
     if (const auto wanted = std::min<std::int64_t>(width, len); chosen != wanted) {
       complain(std::min(chosen, width - 1),
-               fmt::format("token {}: {} {} selected, {} visible and wanted", token, chosen,
-                           chosen == 1 ? "entry" : "entries", wanted));
+               fmt::format("token {}: {} selected, {} visible and wanted", token,
+                           counted(chosen, "entry", "entries"), wanted));
     }
   }
 };

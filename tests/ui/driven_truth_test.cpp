@@ -15,6 +15,7 @@
 #include "app/views/top_k_view.h"
 #include "app/views/worst_element.h"
 #include "engine/family/models.h"
+#include "engine/io/plural.h"
 #include "tests/ui/driven_app.h"
 
 namespace attnscope::gui {
@@ -323,9 +324,8 @@ TEST_F(TruthOfCaptures, HistoryLifeAndWhyAreOfAllThatWasRecorded) {
     user.show("cache");
     run(app, user, "cache.tab=life");
     user.wait_for("cache");
-    EXPECT_TRUE(shows(user, fmt::format("{} in all {} steps.",
-                                        events == 1 ? "1 event" : fmt::format("{} events", events),
-                                        steps.size())))
+    EXPECT_TRUE(shows(
+        user, fmt::format("{} in all {} steps.", counted(events, "event", "events"), steps.size())))
         << user.screen();
 
     user.show("why");
