@@ -43,7 +43,10 @@ std::vector<TapAxis> axes_at(const Workbench& bench, const Place& place, const s
 
 class ComparePanel : public Panel {
  public:
-  ComparePanel() : Panel("compare", "Compare") {}
+  ComparePanel() : Panel("compare", "Compare") {
+    ops_.least_width = 860;
+    steps_.least_width = 560;
+  }
   bool scrolls() const override { return false; }
   bool animating() const override {
     return session_.running() || map_a_.busy() || map_b_.busy() || map_difference_.busy();
@@ -436,7 +439,7 @@ void ComparePanel::draw_tables(Ui& ui) {
                      {"second", true, 0.7f, "Block of the second."},
                      {"what", false, 2}});
     const auto block = [](std::int32_t id) {
-      return id == 0 ? TableCell{"null", theme().text_faint, 0, true} : whole_cell(id, "no entry");
+      return id == 0 ? TableCell{"null", theme().text_dim, 0, true} : whole_cell(id, "no entry");
     };
     std::int64_t key = -1;
     for (const ComparedBlock& row : blocks_here_) {

@@ -57,8 +57,8 @@ void finish(KeyForm& form, std::int64_t keys) {
   form.fp8_error = std::sqrt(form.fp8_error / static_cast<double>(keys));
 }
 
-KeyEnergyView no_keys(KeyEnergyView view, std::string why) {
-  view.why_empty = std::move(why);
+KeyEnergyView no_keys(KeyEnergyView view, const std::string& why) {
+  view.why_empty = why + ".";
   return view;
 }
 

@@ -88,7 +88,7 @@ TEST(KeyEnergyView, SaysWhyThereIsNone) {
   };
   SessionInfo info = info_of(true);
   says(info, 0, step, "has not stored its index keys");
-  says(info, -1, step, "outside of them");
+  says(info, -1, step, "outside of them.");
   says(info, 1, step_with(std::vector<float>(kDims, std::numeric_limits<float>::infinity())),
        "No token of this step");
   info.config.compress_ratios[1] = 0;
