@@ -82,6 +82,11 @@ void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std:
       text.data(), text.data() + text.size());
 }
 
+ImU32 ink_on(ImU32 background) {
+  const Theme& t = theme();
+  return contrast(t.text, over(background, t.panel)) >= 3.5f ? t.text : text_on(background);
+}
+
 ImU32 text_on(ImU32 background) {
   const ImU32 solid = over(background, theme().panel);
   return contrast(solid, IM_COL32_WHITE) > contrast(solid, IM_COL32_BLACK) ? IM_COL32_WHITE

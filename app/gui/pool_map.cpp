@@ -150,7 +150,8 @@ void PoolMap::draw_cells(ImDrawList* list, const PoolMapData& data, const Frame&
       const BlockOwner& owner = (*data.owners)[static_cast<std::size_t>(block)];
       if (owner.request < 0) {
         if (outlines) {
-          list->AddRect({min.x + 1.5f, min.y + 1.5f}, {max.x - 1.5f, max.y - 1.5f}, t.grid);
+          list->AddRect({min.x + 1.5f, min.y + 1.5f}, {max.x - 1.5f, max.y - 1.5f},
+                        mix(t.grid, t.border, 0.5f));
         }
         const std::int32_t turn = order_[static_cast<std::size_t>(block)];
         if (text && data.free_order && turn > 0) {

@@ -72,6 +72,8 @@ void draw_hovered_text(ImDrawList* list, ImVec2 min, ImVec2 max);
 void draw_cell_text(ImDrawList* list, ImVec2 min, ImVec2 max, ImU32 colour, std::string_view text);
 // Black or white, whichever reads better on `background`.
 ImU32 text_on(ImU32 background);
+// The text colour of the theme, where it reads on it.
+ImU32 ink_on(ImU32 background);
 
 // A tooltip with lines of text, numbers in the monospaced face; hidden while dragging.
 void tooltip(std::string_view text);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "app/gui/colour.h"
 #include "app/gui/data_table.h"
 #include "app/gui/tables_state.h"
 #include "app/gui/theme.h"
@@ -314,7 +315,11 @@ void ErrorPanel::draw_row(const OpError& row, ImVec2 bars_min, ImVec2 bars_max, 
                       {budget_min.x + used * (budget_max.x - budget_min.x), budget_max.y},
                       with_alpha(colour, 0.6f));
   const std::string text = row.worst == Verdict::kNotCompared ? "-" : budget_short(row.budget);
-  draw_cell_text(list, budget_min, budget_max, t.text, text);
+  const bool wide = ImGui::CalcTextSize(text.c_str()).x + px(2) > budget_max.x - budget_min.x;
+  if (wide) ImGui::PushFont(nullptr, ImGui::GetStyle().FontSizeBase * 0.72f);
+  const ImU32 below = used > 0.5f ? over(with_alpha(colour, 0.6f), t.surface) : t.surface;
+  draw_cell_text(list, budget_min, budget_max, ink_on(below), text);
+  if (wide) ImGui::PopFont();
 }
 
 void ErrorPanel::draw_bars(Ui& ui, float height) {

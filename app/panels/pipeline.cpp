@@ -492,7 +492,8 @@ void PipelinePanel::draw_card_words(const PipelineCard& card, ImVec2 min, ImVec2
       const std::string budget = budget_short(card.budget);
       const float w = width(numbers(), small, budget);
       if (x + px(6) + w <= max.x - pad) {
-        list_->AddText(numbers(), small, {max.x - pad - w, y2}, t.text_dim, budget.c_str());
+        const ImU32 quiet = card.worst == Verdict::kWrong ? t.text : t.text_dim;  // on red
+        list_->AddText(numbers(), small, {max.x - pad - w, y2}, quiet, budget.c_str());
       }
     }
   }

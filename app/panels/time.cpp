@@ -254,7 +254,7 @@ class TimePanel : public Panel {
       const float wide = ImGui::CalcTextSize(label.c_str()).x;
       list->AddLine({x, top + px(kAxis) - px(4)}, {x, bottom}, with_alpha(t.grid, 0.5f));
       if (x + px(3) + wide < right + px(6)) {
-        list->AddText({x + px(3), top}, t.text_faint, label.c_str());
+        list->AddText({x + px(3), top}, t.text_dim, label.c_str());
       }
     }
   }

@@ -442,7 +442,6 @@ void TimelinePanel::draw_cells() {
     draw_texture();
     return;
   }
-  const Theme& t = theme();
   const float width = static_cast<float>(zoom_.per_step()) * static_cast<float>(grid_.per_column);
   const float gap_x = width > px(5) ? px(1) : 0, gap_y = row_height_ > px(5) ? px(1) : 0;
   for (std::int64_t column = 0; column < grid_.columns; ++column) {
@@ -458,7 +457,8 @@ void TimelinePanel::draw_cells() {
         continue;
       }
       const Verdict verdict = verdict_of(cell);
-      list_->AddRectFilled(min, max, cell_colour(cell, ahead), row_height_ > px(8) ? px(2) : 0);
+      const ImU32 colour = cell_colour(cell, ahead);
+      list_->AddRectFilled(min, max, colour, row_height_ > px(8) ? px(2) : 0);
       // The colour is never alone where there is room for a sign.
       if (max.x - min.x >= px(10) && max.y - min.y >= px(9)) {
         const float size = std::min(max.y - min.y - px(1), small_);
@@ -467,7 +467,7 @@ void TimelinePanel::draw_cells() {
         list_->AddText(words(), size,
                        {std::round((min.x + max.x - extent.x) * 0.5f),
                         std::round((min.y + max.y - extent.y) * 0.5f)},
-                       with_alpha(t.text, ahead ? 0.5f : 0.9f), glyph);
+                       with_alpha(ink_on(colour), ahead ? 0.5f : 0.9f), glyph);
       }
     }
   }

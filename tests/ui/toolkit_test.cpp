@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "app/gui/colour.h"
 #include "app/gui/data_table.h"
 #include "app/gui/heat_map.h"
 #include "app/gui/icons.h"
@@ -399,6 +400,19 @@ TEST_F(Widgets, TextOnAColourIsTheOneThatReads) {
   EXPECT_EQ(text_on(IM_COL32(255, 255, 0, 255)), IM_COL32_BLACK);
   EXPECT_EQ(text_on(IM_COL32(20, 20, 120, 255)), IM_COL32_WHITE);
   EXPECT_EQ(text_on(IM_COL32(255, 255, 255, 10)), IM_COL32_WHITE) << "hardly there: the panel's";
+}
+
+// A sign on a cell reads on every verdict, in both themes.
+TEST_F(Widgets, InkReadsOnEveryVerdict) {
+  for (const char* name : {"dark", "light", "high_contrast"}) {
+    apply_theme(*load_theme(name), 1);
+    EXPECT_EQ(ink_on(theme().panel), theme().text);
+    for (int i = 0; i < kVerdicts; ++i) {
+      const ImU32 colour = verdict_colour(static_cast<Verdict>(i));
+      EXPECT_GE(contrast(ink_on(colour), colour), 3.5f) << name << ", " << i;
+    }
+  }
+  apply_theme(*load_theme("dark"), 1);
 }
 
 // Hatching stays inside its cell.
