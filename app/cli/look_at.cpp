@@ -55,7 +55,7 @@ Result<std::unique_ptr<Session>> session_at(
   if (is_capture_folder(at.scenario)) {
     return bad_input(fmt::format("{} is a capture, and this runs a scenario", at.scenario),
                      "name its scenario; of a capture 'attnscope why CAPTURE --request R "
-                     "--position P` finds the first op that is wrong for a token");
+                     "--position P' finds the first op that is wrong for a token");
   }
   auto scenario = scenario_of(at);
   if (!scenario) return scenario.error();

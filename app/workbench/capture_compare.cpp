@@ -56,7 +56,13 @@ Made compare_sides(const std::shared_ptr<WithCopy>& made, const Snapshot& snapsh
   auto tolerances = Tolerances::load();
   if (!tolerances) return tolerances.error();
   auto diff = diff_captures(*c.a, *c.b, *tolerances, go_on, reference_judge(*tolerances));
-  if (!diff) return diff.error();
+  if (!diff) {
+    Error error = diff.error();
+    const std::string copy = c.a->path();
+    const auto at = made->folder.empty() ? std::string::npos : error.message.find(copy);
+    if (at != std::string::npos) error.message.replace(at, copy.size(), c.name_a);
+    return error;
+  }
   c.diff = std::move(*diff);
   note_the_worst(c);
   return std::shared_ptr<const RunPair>(made, &c);

@@ -1,6 +1,7 @@
 #include "engine/capture/capture_diff.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -651,6 +652,29 @@ class Differ {
 
 }  // namespace
 
+namespace {
+
+// "layers 0, 1, 2, 3 and 0, 1": what keeps two models from being laid beside each other; empty:
+// nothing does.
+std::string other_model_text(const ModelConfig& x, const ModelConfig& y) {
+  std::string text;
+  const auto add = [&](const char* what, const std::string& a, const std::string& b) {
+    if (a != b) text += fmt::format("{}{} {} and {}", text.empty() ? "" : "; ", what, a, b);
+  };
+  const auto list = [](const std::vector<int>& numbers) {
+    return fmt::format("{}", fmt::join(numbers, ", "));
+  };
+  add("family", x.family, y.family);
+  add("hidden size", std::to_string(x.hidden), std::to_string(y.hidden));
+  add("heads", std::to_string(x.heads), std::to_string(y.heads));
+  add("window", std::to_string(x.window), std::to_string(y.window));
+  add("compression ratios", list(x.compress_ratios), list(y.compress_ratios));
+  add("layers", list(x.layers), list(y.layers));
+  return text;
+}
+
+}  // namespace
+
 const char* diff_inputs_name(DiffInputs inputs) {
   constexpr const char* kNames[] = {"equal", "within", "unknown", "differs", "beyond"};
   return kNames[static_cast<int>(inputs)];
@@ -675,11 +699,11 @@ Result<CaptureDiff> diff_captures(const Capture& a, const Capture& b, const Tole
                                  b.path(), rank(y)),
                      "record the same rank of the same number of ranks twice: --tp N --rank R");
   }
-  if (x.hidden != y.hidden || x.heads != y.heads || x.window != y.window || x.family != y.family ||
-      x.compress_ratios != y.compress_ratios || x.layers != y.layers) {
-    return bad_input(fmt::format("{} is of model {} and {} of model {}: other dimensions or layers",
-                                 a.path(), x.name, b.path(), y.name),
-                     "captures of the same model can be compared");
+  if (const std::string other = other_model_text(x, y); !other.empty()) {
+    return bad_input(
+        fmt::format("{} is of model {} and {} of model {}: other dimensions or layers: {}",
+                    a.path(), x.name, b.path(), y.name, other),
+        "captures of the same model can be compared");
   }
   return Differ(a, b, tolerances, judge).run(progress);
 }

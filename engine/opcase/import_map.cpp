@@ -18,6 +18,7 @@
 namespace attnscope {
 namespace {
 
+constexpr const char* kFormat = "attnscope-import-map";
 constexpr std::int64_t kMostInDump = std::int64_t{1} << 40;
 constexpr std::int64_t kMostJoined = 64;
 constexpr std::int64_t kTooMany = 4096;  // elements to write out in a map
@@ -224,13 +225,16 @@ Result<ImportMap> read_import_map(const std::string& name, const ModelConfig* mo
   }
   auto root = parse_json(*text, path);
   if (!root) return root.error();
+  // Before anything of it is read: a scenario has a "model" too.
+  if (root->is_object() && (!root->contains("format") || (*root)["format"] != kFormat)) {
+    return bad_input(path + ": is no map of tensors",
+                     fmt::format("it begins with \"format\": \"{}\"; see the manual", kFormat));
+  }
   rename_step_keys(*root);
   if (auto ok = fill_in_sizes(*root, path, model); !ok) return ok.error();
   JsonReader reader(path);
   JsonObject object(reader, *root);
-  if (object.text("format", "") != "attnscope-import-map") {
-    return bad_input(path + ": is no map of tensors", "it begins with \"format\"; see the manual");
-  }
+  object.text("format", "");
   object.integer("version", 1, 1);
   ImportMap map;
   map.engine = object.text("engine", "");

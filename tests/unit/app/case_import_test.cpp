@@ -489,6 +489,18 @@ TEST_F(CaseImportTest, ATableOfAnotherLayerTypeIsRefused) {
   EXPECT_NE(wrong.err.find("\"table\" is no table of base"), std::string::npos) << wrong.err;
 }
 
+// A scenario has a "model" too, which a map's is not.
+TEST_F(CaseImportTest, WhatIsNoMapIsSaidToBeNone) {
+  const std::string scenario = write("s.json", R"({"version": 1, "model": {"preset": "tiny"}})");
+  const Outcome out =
+      run({"case", "import", scenario, path("dump.safetensors"), "-o", path("o.json")});
+  EXPECT_EQ(out.code, 3);
+  EXPECT_NE(out.err.find("s.json: is no map of tensors; it begins with \"format\": "
+                         "\"attnscope-import-map\""),
+            std::string::npos)
+      << out.err;
+}
+
 TEST_F(CaseImportTest, TheMapsOfThisProgramAreReadAndTakeADumpOfTheirNames) {
   for (const char* name : {"vllm", "sglang", "hf"}) {
     auto map = read_import_map(name);
