@@ -189,15 +189,21 @@ void add_look_at(CLI::App& command, const std::shared_ptr<LookAt>& at,
   command.add_flag("--json", at->json, "Print as JSON");
 }
 
-void add_token_choice(CLI::App& command, TokenChoice& chosen, CLI::Option* token,
-                      const char* whose) {
-  command.add_option("--request", chosen.request, whose);
-  command
-      .add_option("--position", chosen.position,
-                  "In the place of --token: the token at this position of the request. Without a "
-                  "place: the first op that is wrong for it")
-      ->check(whole_from(0))
-      ->excludes(token);
+struct TokenOptions {
+  CLI::Option *request, *position;
+};
+TokenOptions add_token_choice(CLI::App& command, TokenChoice& chosen, CLI::Option* token,
+                              const char* whose) {
+  auto* request = command.add_option("--request", chosen.request, whose);
+  auto* position =
+      command
+          .add_option(
+              "--position", chosen.position,
+              "In the place of --token: the token at this position of the request. Without a "
+              "place: the first op that is wrong for it")
+          ->check(whole_from(0))
+          ->excludes(token);
+  return {request, position};
 }
 
 void add_why(CLI::App& app, Action& action) {
@@ -215,15 +221,19 @@ void add_why(CLI::App& app, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   auto* slot = why->add_option("--slot", command->slot, "Instead: every write to this slot")
                    ->check(whole_from(0));
-  why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
-      ->check(whole_from(0))
-      ->excludes(slot);
-  add_token_choice(*why, command->chosen, token,
-                   "Whose entry, or whose position: name or id (default 0)");
+  auto* entry =
+      why->add_option("--entry", command->entry, "Instead: the tokens pooled into this entry")
+          ->check(whole_from(0))
+          ->excludes(slot);
+  const TokenOptions chosen = add_token_choice(
+      *why, command->chosen, token, "Whose entry, or whose position: name or id (default 0)");
   why->add_option("--cache", command->cache,
                   "swa (the default), main, state, index or index_state; k (the default) or v of "
                   "models with dense attention");
   why->callback([=, &action] {
+    if (chosen.request->count() > 0 && chosen.position->count() + entry->count() == 0) {
+      throw CLI::RequiresError("--request", "--position or --entry");
+    }
     action = [=] {
       WhyCommand c = *command;
       c.at = *at;
@@ -263,7 +273,9 @@ void add_what_if(CLI::App& app, Action& action) {
                     ->add_option("--token", command->token,
                                  "Token to compute alone (default: the worst, or the last)")
                     ->check(whole_from(0));
-  add_token_choice(*what_if, command->chosen, token, "Whose position: name or id (default 0)");
+  const TokenOptions chosen =
+      add_token_choice(*what_if, command->chosen, token, "Whose position: name or id (default 0)");
+  chosen.request->needs(chosen.position);
   auto* after = what_if->add_flag(
       "--after", command->after,
       "Also run everything after it with each change, and compare the layers' outputs");

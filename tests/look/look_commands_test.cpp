@@ -133,6 +133,14 @@ TEST_F(LookCommands, WhyNamesWhatIsNotThere) {
   fails({"why", path("absent.json"), "0/1/sparse_attention"}, 3, {"absent.json"});
 }
 
+// Alone it would choose nothing: the value of another request's token would be taken for its own.
+TEST_F(LookCommands, ARequestIsNamedWithWhatOfItIsMeant) {
+  for (const char* command : {"why", "what-if"}) {
+    fails({command, scenario_, "0/1/sparse_attention", "--request", "a"}, 2,
+          {"--request requires --position"});
+  }
+}
+
 // Known before anything runs: the step is never reached.
 TEST_F(LookCommands, WhyKnowsItsCacheBeforeItRuns) {
   const std::string at = "99999/1/sparse_attention";
@@ -285,7 +293,8 @@ TEST_F(LookCommands, WhyFindsTheFirstGuiltyOpOfAToken) {
         {"does not compute", "128 to 139"});
   fails({"why", two, "--request", "a", "--position", "300"}, 3, {"0 to 140"});
   fails({"why", two, "--request", "c", "--position", "3"}, 2, {"requests: a, b"});
-  fails({"why", two, "--request", "a"}, 2, {"a place is needed", "--position"});
+  fails({"why", two, "--request", "a"}, 2, {"--request requires --position or --entry"});
+  fails({"why", two}, 2, {"a place is needed", "--position"});
   fails({"what-if", two}, 2, {"a place is needed", "--position"});
   fails({"why", two, "--position", "3", "--token", "3"}, 2, {"--token excludes --position"});
   fails({"why", full, op}, 3, {"is a capture", "--request"});
