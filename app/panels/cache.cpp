@@ -332,7 +332,7 @@ void CachePanel::draw_usage_axes(ImVec2 min, ImVec2 size, std::int64_t first, fl
 // One bar a step: held at the bottom, then free and findable, then free and empty.
 void CachePanel::draw_usage(Ui& ui) {
   const Theme& t = theme();
-  const ImU32 colours[] = {t.owners[0], t.owners[1], t.raised};
+  const ImU32 colours[] = {t.owners[0], t.owners[1], t.grid};
   LegendRow row;
   row.swatch(colours[0], "held");
   row.swatch(colours[1], "free, findable");

@@ -346,7 +346,7 @@ class WhyPanel : public Panel {
     LegendRow row;
     row.swatch(t.compressed_part, "its own window");
     row.swatch(t.window_part, "the window before");
-    row.swatch(t.raised, "computed");
+    row.swatch(t.grid, "computed");
     row.swatch(t.accent, "completes an entry in this step");
     const ImVec2 at = ImGui::GetCursorScreenPos();
     const float width = ImGui::GetContentRegionAvail().x;
@@ -359,7 +359,7 @@ class WhyPanel : public Panel {
       const BoundaryCell& cell = boundaries_.cells[i];
       const ImVec2 min(at.x + static_cast<float>(i) * step, at.y);
       const ImVec2 max(min.x + step - px(1), at.y + cell_height);
-      const ImU32 fill = cell.own ? t.compressed_part : cell.older ? t.window_part : t.raised;
+      const ImU32 fill = cell.own ? t.compressed_part : cell.older ? t.window_part : t.grid;
       if (cell.computed) list->AddRectFilled(min, max, fill);
       list->AddRect(min, max, cell.in_step ? t.accent : t.border);
       const std::string name = std::to_string(cell.first);
