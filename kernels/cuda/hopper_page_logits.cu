@@ -518,12 +518,12 @@ int launch_kernel(const Params& p, const Launch& launch) {
 
 }  // namespace
 
-// Copies begin at multiples of 16 bytes.
+// Copies begin at multiples of 16 bytes, and of no rows there is no map.
 bool takes_pages(const Params& p, const Gpu& gpu) {
   const bool fp4 = p.cache.record == AS_RECORD_INDEX_MXFP4;
   const CacheView cache = cache_view(p.cache);
   return takes(p, gpu) && p.cache.addressing == AS_PAGED && cache.rows == kPageKeys &&
-         most_pages(p) < std::int64_t{1} << 31 &&
+         cache.rows_total > 0 && most_pages(p) < std::int64_t{1} << 31 &&
          reinterpret_cast<std::uintptr_t>(cache.base) % 16 == 0 && cache.page_stride % 16 == 0 &&
          gpu.shared_memory >= (fp4 ? kBytes<true> : kBytes<false>);
 }
