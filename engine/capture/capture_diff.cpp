@@ -650,10 +650,6 @@ class Differ {
   std::set<std::string> said_;
 };
 
-}  // namespace
-
-namespace {
-
 // "layers 0, 1, 2, 3 and 0, 1": what keeps two models from being laid beside each other; empty:
 // nothing does.
 std::string other_model_text(const ModelConfig& x, const ModelConfig& y) {
