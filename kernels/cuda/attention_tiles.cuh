@@ -94,7 +94,7 @@ __device__ __forceinline__ void fetch_queries(const Op& op, const Tile& tile) {
   const auto* row = reinterpret_cast<const unsigned char*>(at<std::uint16_t>(
       op.p.q, tile.begin + t, tile.first_head + static_cast<int>(threadIdx.x) % tile.heads));
   for (I64 byte = 0; byte < op.p.q.shape[2] * 2; byte += 128) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(row + byte));
+    prefetch(row + byte);
   }
 }
 

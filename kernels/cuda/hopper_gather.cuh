@@ -79,10 +79,6 @@ __device__ __forceinline__ std::uint32_t narrow_bf16x2(std::uint32_t pair) {
   return narrow;
 }
 
-__device__ __forceinline__ void prefetch(const unsigned char* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-}
-
 // One warpgroup's half of every tile: dims 0 to 255, or 256 to 511; the bf16 dims of a record are
 // among the latter, those of absorbed MLA are shared. A thread has two rows. `slots_first`: slots
 // are asked for before rows; in blocks of a cluster that is slower.

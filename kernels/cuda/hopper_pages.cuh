@@ -73,8 +73,7 @@ __device__ __forceinline__ void fetch_line(const as_tensor& tensor, std::int64_t
                                            std::size_t mine, std::size_t most) {
   const auto lines = static_cast<std::size_t>(bytes) / kLine;
   if (lines > most || mine >= lines) return;
-  asm volatile(
-      "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(tensor.data) + kLine * mine));
+  prefetch(static_cast<const char*>(tensor.data) + kLine * mine);
 }
 __device__ __forceinline__ int pages_of(int keys) { return (keys + kPageKeys - 1) / kPageKeys; }
 

@@ -56,9 +56,7 @@ __device__ __forceinline__ void select(const as_indexer_topk_params& p) {
   const std::int64_t t = blockIdx.x / static_cast<unsigned>(pieces);
   clear(s, 0);
   begin_exchange<pieces>(s);
-  if (threadIdx.x == 0) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(at<std::int32_t>(p.lens, t)));
-  }
+  if (threadIdx.x == 0) prefetch(at<std::int32_t>(p.lens, t));
   follow_kernel_before();
   const int count = *at<std::int32_t>(p.lens, t);
   const int k = static_cast<int>(p.indices.shape[1]);
