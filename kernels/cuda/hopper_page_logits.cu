@@ -404,7 +404,7 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
         static_cast<float*>(p.logits.data) + told.token * p.logits.stride[0] + told.first_key + own;
     if (told.keys <= 0) {
       give_back();
-      if (writes) *to = 0.0f;
+      if (writes) write_score(to, 0.0f);
       continue;
     }
     std::uint32_t keys[kSteps][4];
@@ -431,7 +431,7 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
     const bool few = told.first_key == 0 && told.keys < kPageKeys;
     const float score =
         exact || few ? score_of<double>(dots, w, c, scale) : score_of<float>(dots, w, c, scale);
-    if (writes) *to = score;
+    if (writes) write_score(to, score);
   }
 }
 

@@ -16,7 +16,8 @@ constexpr int kPageKeys = 64;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// What pages are copied with: a step reads each once, so that they make way first in the L2.
+// What pages are copied and scores written with: a step reads each once, so that both make way
+// first in the L2, the older ones before the others.
 __device__ __forceinline__ std::uint64_t read_once() {
   std::uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -38,6 +39,10 @@ __device__ __forceinline__ void box_copy(void* to, const CUtensorMap* map, int p
       "[%0], [%1, {%2, %2, %3}], [%4], %5;" ::"r"(shared_address(to)),
       "l"(map), "r"(0), "r"(page), "r"(done.address()), "l"(read_once())
       : "memory");
+}
+__device__ __forceinline__ void write_score(float* to, float score) {
+  asm volatile("st.global.L2::cache_hint.f32 [%0], %1, %2;" ::"l"(to), "f"(score), "l"(read_once())
+               : "memory");
 }
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
