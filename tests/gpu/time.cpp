@@ -637,7 +637,7 @@ void run(Bench& bench) {
       logits(bench, AS_RECORD_INDEX_FP8, b, t);
     }
   }
-  for (std::int64_t b : {1, 8}) logits(bench, AS_RECORD_INDEX_FP8, b, 1 << 18);
+  for (std::int64_t b : {1, 8, 64}) logits(bench, AS_RECORD_INDEX_FP8, b, 1 << 18);
   logits(bench, AS_RECORD_INDEX_MXFP4, 64, 1 << 14);
   for (std::int64_t b : {1, 8, 64}) {
     for (std::int64_t t : {1 << 10, 1 << 14, 1 << 16, 1 << 18}) topk(bench, b, t, 512);
