@@ -69,7 +69,7 @@ bool check_params(const Params& p, Check& check) {
   const std::int32_t record = fp4 ? AS_RECORD_INDEX_MXFP4 : AS_RECORD_INDEX_FP8;
   if (!check.cache("cache", p.cache, record, AS_INDEX_DIM) ||
       !check.tensor("weights", p.weights, AS_F32, {kAny, kAny}) ||
-      !check.range("score rule", p.weights.reserved, AS_SCORES_FP32, AS_SCORES_BF16)) {
+      !check.range("score rule", p.weights.reserved, AS_SCORES_FP32, AS_SCORES_E4M3)) {
     return false;
   }
   const std::int64_t tokens = p.weights.shape[0];

@@ -438,7 +438,7 @@ bool check_params(const as_indexer_logits_params& p, bool values, Check& check) 
   if (!check.cache("cache", p.cache, fp4 ? AS_RECORD_INDEX_MXFP4 : AS_RECORD_INDEX_FP8,
                    AS_INDEX_DIM) ||
       !check.tensor("weights", p.weights, AS_F32, {kAny, kAny}) ||
-      !check.range("score rule", p.weights.reserved, AS_SCORES_FP32, AS_SCORES_BF16)) {
+      !check.range("score rule", p.weights.reserved, AS_SCORES_FP32, AS_SCORES_E4M3)) {
     return false;
   }
   const I64 tokens = p.weights.shape[0], heads = p.weights.shape[1];

@@ -44,7 +44,8 @@ typedef struct as_indexer_q_params {
  * the token's request lies in slot table[c / rows] * rows + c % rows. Columns >= lens[t] are not
  * written. lens[t] = (position + 1) / 4, of MLA position + 1, 0 for padding.
  * weights.reserved (as_score_rule): AS_SCORES_BF16 rounds as ops on bf16 tensors do: with b() to
- * bf16, b(sum_j b(relu(b(q_j . k_c)) * b(weights_j))); logits are fp32 all the same. */
+ * bf16, b(sum_j b(relu(b(q_j . k_c)) * b(weights_j))); logits are fp32 all the same. AS_SCORES_E4M3
+ * lets a lane multiply FP8 codes as they are. No reference follows: the tolerance is wider. */
 typedef struct as_indexer_logits_params {
   as_params_head head;
   as_tensor q;            /* in  u8 [T,J,128 or 64] */

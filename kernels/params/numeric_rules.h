@@ -33,7 +33,9 @@ typedef enum as_hadamard {
 /* Arithmetic of index scores: weights.reserved of indexer_logits. */
 typedef enum as_score_rule {
   AS_SCORES_FP32 = 0,
-  AS_SCORES_BF16 = 1 /* head weights, dot products, weighted products and their sum each rounded */
+  AS_SCORES_BF16 = 1, /* head weights, dot products, weighted products and their sum each rounded */
+  AS_SCORES_E4M3 = 2  /* sums of products of FP8 codes may lose what lies 13 bits below the largest,
+                         as in tensor cores of Hopper; MXFP4: as AS_SCORES_FP32 */
 } as_score_rule;
 
 /* The norm of a query's heads, x * rsqrt(mean(x^2) + eps). */

@@ -98,7 +98,7 @@ void indexer_logits(const as_indexer_logits_params& p, const Precision& precisio
   const Tensor lens = integers(p.lens, "lens", {tokens}).clamp_min(0);
   check(p.logits, "logits", Kind::kFloat, {tokens, kAny});
   check_indices(lens, p.logits.shape[1] + 1, "number of visible entries");
-  check_rule("score rule", p.weights.reserved, AS_SCORES_BF16);
+  check_rule("score rule", p.weights.reserved, AS_SCORES_E4M3);
   const bool bf16 = p.weights.reserved == AS_SCORES_BF16 && !numbers.exact;
   const auto step = [&](const Tensor& x) { return bf16 ? round_to_bf16(x) : x; };
 

@@ -237,6 +237,25 @@ std::vector<LogitsCase> logits_cases() {
                        AS_SCORES_BF16});
     }
   }
+  // By whatever kernel takes such pages and heads.
+  for (std::int64_t count : {64, 17, 32, 40, 8}) {
+    for (std::int64_t queries : {1, 3}) {
+      LogitsCase c;
+      c.name = "fp8_e4m3_scores_h" + std::to_string(count) + "_q" + std::to_string(queries);
+      c.heads = count;
+      c.queries = queries;
+      c.pages = {64, 192};
+      c.scores = AS_SCORES_E4M3;
+      for (std::int64_t b = 0; b < 24; ++b) c.entries.push_back(b % 5 == 4 ? b * 61 : b % 9);
+      cases.push_back(std::move(c));
+    }
+  }
+  cases.push_back(
+      {"fp8_e4m3_long", AS_RECORD_INDEX_FP8, {9000, 70}, 1, 64, {64, 0}, 0, AS_SCORES_E4M3});
+  cases.push_back(
+      {"fp8_e4m3_pages_of_53", AS_RECORD_INDEX_FP8, {300}, 2, 64, {53, 0}, 0, AS_SCORES_E4M3});
+  cases.push_back(
+      {"mxfp4_e4m3", AS_RECORD_INDEX_MXFP4, {300, 65}, 2, 64, {64, 0}, 0, AS_SCORES_E4M3});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(Shapes, GpuLogitsProperty,

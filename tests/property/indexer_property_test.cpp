@@ -239,12 +239,17 @@ Report check_logits(const Lane& lane, const LogitsCase& c) {
           const double* q = at<double>(exact_q, t, j);
           double dot = 0;
           double quantised = 0;
+          double sizes = 0;
           for (std::size_t d = 0; d < codes.size(); ++d) {
             dot += q[d] * key[d];
             quantised += double{codes[d]} * stored[d];
+            sizes += std::fabs(double{codes[d]} * stored[d]);
           }
           const double weight = *at<double>(exact_weights, t, j);
           quantised *= double{*at<float>(p.weights, t, j)};
+          if (c.scores == AS_SCORES_E4M3 && !fp4) {
+            bound += 0x1p-12 * sizes * std::fabs(double{*at<float>(p.weights, t, j)});
+          }
           bound += std::fabs(quantised - weight * dot) +
                    (c.scores == AS_SCORES_BF16 ? 0x1p-6 : 1e-5) * std::fabs(quantised);
         }
@@ -277,6 +282,8 @@ const LogitsCase kLogitsCases[] = {
     {"mxfp4_long", kMxfp4, {2051, 2050}, 1, 8, {64, 256}},
     {"mxfp4_bf16_scores", kMxfp4, {129, 3, 0}, 3, 64, {64, 0}, 5, AS_SCORES_BF16},
     {"fp8_bf16_scores", kFp8, {300, 64}, 2, 8, {53, 4}, 5, AS_SCORES_BF16},
+    {"fp8_e4m3_scores", kFp8, {300, 64}, 2, 64, {64, 448}, 5, AS_SCORES_E4M3},
+    {"mxfp4_e4m3_scores", kMxfp4, {129, 3}, 2, 64, {64, 0}, 5, AS_SCORES_E4M3},
 };
 INSTANTIATE_TEST_SUITE_P(Shapes, IndexerLogitsProperty, testing::ValuesIn(kLogitsCases),
                          name_of<LogitsCase>);

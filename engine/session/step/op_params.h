@@ -108,11 +108,18 @@ inline as_rope* rope_of(OpParams& params) {
                      : reinterpret_cast<as_rope*>(static_cast<char*>(params.data()) + offset);
 }
 
-// The tolerance class of an op's output: that of the op table, but of a projection in FP8 one of
-// their own. params: of the op with this info.
+// The tolerance class of an op's output: that of the op table, but of a projection in FP8 and of
+// index scores by AS_SCORES_E4M3 of FP8 keys one of their own. params: of the op with this info.
 inline const char* tolerance_class(const as_op_info& info, const void* params,
                                    const as_tap_info& tap) {
-  if (tap.rule == nullptr || std::strcmp(tap.rule, "dense") != 0) return tap.rule;
+  if (tap.rule == nullptr) return tap.rule;
+  if (info.id == AS_OP_INDEXER_LOGITS) {
+    const auto& p = *static_cast<const as_indexer_logits_params*>(params);
+    const bool codes =
+        p.weights.reserved == AS_SCORES_E4M3 && p.cache.record == AS_RECORD_INDEX_FP8;
+    return codes ? "scores_e4m3" : tap.rule;
+  }
+  if (std::strcmp(tap.rule, "dense") != 0) return tap.rule;
   for (std::uint32_t i = 0; i < info.num_taps; ++i) {
     const as_tap_info& other = info.taps[i];
     if (std::strcmp(other.name, "weight_scale") != 0) continue;

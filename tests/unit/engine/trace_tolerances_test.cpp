@@ -5,8 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "engine/session/step/op_params.h"
 #include "engine/trace/compare.h"
 #include "engine/trace/tolerances.h"
 #include "kernels/params/op_table.h"
@@ -106,6 +108,88 @@ TEST(Tolerances, AttentionWithWeightsInBf16IsRight) {
   Tolerance published = *rule;
   published.row_max = 0;
   EXPECT_GT(held(made.rounded, published).budget_used, 2);
+}
+
+double in_e4m3(double x) {  // the mantissa alone
+  int exponent = 0;
+  const double mantissa = std::frexp(x, &exponent);
+  return std::ldexp(std::nearbyint(mantissa * 16), exponent - 4);
+}
+
+// A sum as tensor cores of Hopper make it: of 32 products and what there is, all cut off 13 bits
+// below the largest.
+double sum_of_codes(const std::vector<double>& products) {
+  double sum = 0;
+  for (std::size_t first = 0; first < products.size(); first += 32) {
+    double largest = std::fabs(sum);
+    for (std::size_t d = first; d < first + 32; ++d) {
+      largest = std::max(largest, std::fabs(products[d]));
+    }
+    const double unit = largest > 0 ? std::ldexp(1.0, std::ilogb(largest) - 13) : 1;
+    sum = std::trunc(sum / unit);
+    for (std::size_t d = first; d < first + 32; ++d) sum += std::trunc(products[d] / unit);
+    sum *= unit;
+  }
+  return sum;
+}
+
+TEST(Tolerances, ScoresOfCodesHaveAClassOfTheirOwn) {
+  OpParams params;
+  auto& p = params.init<as_indexer_logits_params>(AS_OP_INDEXER_LOGITS);
+  const as_tap_info* const tap =
+      std::find_if(params.info().taps, params.info().taps + params.info().num_taps,
+                   [](const as_tap_info& t) { return std::string_view(t.name) == "logits"; });
+  p.cache.record = AS_RECORD_INDEX_FP8;
+  EXPECT_STREQ(tolerance_class(params, *tap), "scores");
+  p.weights.reserved = AS_SCORES_BF16;
+  EXPECT_STREQ(tolerance_class(params, *tap), "scores");
+  p.weights.reserved = AS_SCORES_E4M3;
+  EXPECT_STREQ(tolerance_class(params, *tap), "scores_e4m3");
+  p.cache.record = AS_RECORD_INDEX_MXFP4;
+  EXPECT_STREQ(tolerance_class(params, *tap), "scores");
+
+  const auto tolerances =
+      Tolerances::load(std::string(ATTNSCOPE_SOURCE_DIR) + "/assets/tolerances.json");
+  ASSERT_TRUE(tolerances) << tolerances.error().text();
+  const auto rule = tolerances->find(AS_OP_INDEXER_LOGITS, "logits", "mine", "scores_e4m3");
+  const auto narrow = tolerances->find(AS_OP_INDEXER_LOGITS, "logits", "mine", "scores");
+  ASSERT_TRUE(rule && narrow);
+  constexpr int kRows = 30, kEntries = 64, kHeads = 64, kDims = 128;
+  std::mt19937 draw(11);
+  std::normal_distribution<double> normal(0, 1);
+  std::vector<double> exact;
+  std::vector<float> codes, one_head_less;
+  std::vector<double> products(kDims);
+  for (int row = 0; row < kRows; ++row) {
+    std::vector<double> query(kHeads * kDims), weight(kHeads);
+    for (double& q : query) q = in_e4m3(normal(draw));
+    for (double& w : weight) w = normal(draw) / kHeads;
+    for (int entry = 0; entry < kEntries; ++entry) {
+      std::vector<double> key(kDims);
+      for (double& k : key) k = in_e4m3(normal(draw));
+      double score = 0, of_codes = 0, first = 0;
+      for (std::size_t j = 0; j < kHeads; ++j) {
+        double dot = 0;
+        for (std::size_t d = 0; d < kDims; ++d) {
+          products[d] = query[j * kDims + d] * key[d];
+          dot += products[d];
+        }
+        score += weight[j] * std::max(dot, 0.0);
+        of_codes += weight[j] * std::max(sum_of_codes(products), 0.0);
+        if (j == 0) first = score;
+      }
+      exact.push_back(score);
+      codes.push_back(static_cast<float>(of_codes));
+      one_head_less.push_back(static_cast<float>(score - first));
+    }
+  }
+  const auto held = [&](std::vector<float>& scores, const Tolerance& tolerance) {
+    return compare(make_tensor(scores.data(), {kRows, kEntries}),
+                   make_tensor(exact.data(), {kRows, kEntries}), TapMask{}, tolerance);
+  };
+  EXPECT_TRUE(held(codes, *rule).within) << held(codes, *rule).budget_used;
+  EXPECT_EQ(held(codes, *narrow).rows_beyond, kRows);
+  EXPECT_GT(held(one_head_less, *rule).rows_beyond, kRows - 3);
 }
 
 TEST(Tolerances, ATapWithoutARuleIsAnError) {
