@@ -127,6 +127,53 @@ std::string reason(const std::string& what) {
   return text;
 }
 
+// what: the file or its lines are, for the error.
+Result<json> parse(const std::string& text, const std::string& name, int first_line,
+                   const char* what) {
+  const char* furthest = text.data();
+  std::vector<std::unordered_set<std::string>> keys;  // of every open object
+  std::string duplicate;
+  std::size_t duplicate_at = 0;
+  const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth >= kDeepestJson) throw TooDeep{};
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && duplicate.empty()) {
+      const auto key = value.get<std::string>();
+      if (!keys.back().insert(key).second) {
+        duplicate = json(key).dump();  // quoted as in the file
+        // The parser has read up to the closing quote.
+        const auto end = static_cast<std::size_t>(furthest - text.data());
+        duplicate_at = end - std::min(end, duplicate.size());
+      }
+    }
+    return true;
+  };
+  const auto read_until = [&] {
+    const auto read = static_cast<std::size_t>(furthest - text.data());
+    return read > 0 ? read - 1 : 0;
+  };
+  try {
+    json value = json::parse(CountingIterator(text.data(), &furthest),
+                             CountingIterator(text.data() + text.size(), &furthest), watch,
+                             /*allow_exceptions=*/true, /*ignore_comments=*/true);
+    if (!duplicate.empty()) {
+      return bad_input(fmt::format("{}: duplicate key {}",
+                                   position(text, duplicate_at, name, first_line), duplicate),
+                       "every key may appear once in an object");
+    }
+    return value;
+  } catch (const TooDeep&) {
+    return bad_input(fmt::format("{}: nested deeper than {} levels",
+                                 position(text, read_until(), name, first_line), kDeepestJson),
+                     "lists and objects inside one another are limited");
+  } catch (const json::exception& e) {
+    return bad_input(
+        fmt::format("{}: {}", position(text, read_until(), name, first_line), reason(e.what())),
+        fmt::format("{}; // and /* */ comments are allowed, trailing commas are not", what));
+  }
+}
+
 }  // namespace
 
 Result<std::string> read_text_file(const std::string& path, std::size_t max_bytes) {
@@ -187,48 +234,7 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
 }
 
 Result<json> parse_json(const std::string& text, const std::string& name, int first_line) {
-  const char* furthest = text.data();
-  std::vector<std::unordered_set<std::string>> keys;  // of every open object
-  std::string duplicate;
-  std::size_t duplicate_at = 0;
-  const json::parser_callback_t watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth >= kDeepestJson) throw TooDeep{};
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end) keys.pop_back();
-    if (event == json::parse_event_t::key && duplicate.empty()) {
-      const auto key = value.get<std::string>();
-      if (!keys.back().insert(key).second) {
-        duplicate = json(key).dump();  // quoted as in the file
-        // The parser has read up to the closing quote.
-        const auto end = static_cast<std::size_t>(furthest - text.data());
-        duplicate_at = end - std::min(end, duplicate.size());
-      }
-    }
-    return true;
-  };
-  const auto read_until = [&] {
-    const auto read = static_cast<std::size_t>(furthest - text.data());
-    return read > 0 ? read - 1 : 0;
-  };
-  try {
-    json value = json::parse(CountingIterator(text.data(), &furthest),
-                             CountingIterator(text.data() + text.size(), &furthest), watch,
-                             /*allow_exceptions=*/true, /*ignore_comments=*/true);
-    if (!duplicate.empty()) {
-      return bad_input(fmt::format("{}: duplicate key {}",
-                                   position(text, duplicate_at, name, first_line), duplicate),
-                       "every key may appear once in an object");
-    }
-    return value;
-  } catch (const TooDeep&) {
-    return bad_input(fmt::format("{}: nested deeper than {} levels",
-                                 position(text, read_until(), name, first_line), kDeepestJson),
-                     "lists and objects inside one another are limited");
-  } catch (const json::exception& e) {
-    return bad_input(
-        fmt::format("{}: {}", position(text, read_until(), name, first_line), reason(e.what())),
-        "the file is JSON; // and /* */ comments are allowed, trailing commas are not");
-  }
+  return parse(text, name, first_line, "the file is JSON");
 }
 
 Result<void> for_each_json_line(const std::string& text, const std::string& name,
@@ -241,7 +247,8 @@ Result<void> for_each_json_line(const std::string& text, const std::string& name
     at = end + 1;
     const std::size_t start = line.find_first_not_of(" \t\r");
     if (start == std::string::npos || line.compare(start, 2, "//") == 0) continue;
-    const Result<json> value = parse_json(line, name, number);
+    const Result<json> value =
+        parse(line, name, number, "every line of the file is a JSON value by itself");
     if (!value) return value.error();
     if (auto ok = take(*value, number, fmt::format("{}: line {}", name, number)); !ok) return ok;
   }

@@ -101,7 +101,11 @@ TEST(JsonLines, GiveEveryValueWithItsLine) {
   EXPECT_EQ(seen.size(), 2u);
   const auto broken = for_each_json_line("1\n2\n [1, x]", "a.jsonl", take);
   ASSERT_FALSE(broken);
-  expect_all(broken.error().text(), {"a.jsonl: line 3, column 6"});
+  expect_all(broken.error().text(),
+             {"a.jsonl: line 3, column 6", "every line of the file is a JSON value by itself"});
+  const auto whole = for_each_json_line("{\n  \"a\": 2\n}", "a.json", take);
+  ASSERT_FALSE(whole);
+  expect_all(whole.error().text(), {"a.json: line 1, column", "every line of the file"});
 }
 
 TEST_F(Folder, WriteReplacesWholeFilesAndLeavesNothingBehind) {
