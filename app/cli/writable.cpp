@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "engine/io/folder.h"
+
 namespace attnscope {
 
 Result<void> check_writable(const char* option, const std::string& path) {
@@ -20,15 +22,7 @@ Result<void> check_writable(const char* option, const std::string& path) {
   }
   std::filesystem::path folder = file.parent_path();
   if (folder.empty()) folder = ".";
-  if (!std::filesystem::is_directory(folder, error)) {
-    return bad_input(fmt::format("{} {}: folder {} does not exist", option, path, folder.string()),
-                     "create it, or name another file");
-  }
-  if (access(folder.c_str(), W_OK) != 0) {
-    return bad_input(fmt::format("{} {}: folder {} is not writable", option, path, folder.string()),
-                     "name a file in a writable folder");
-  }
-  return {};
+  return check_folder(fmt::format("{} {}", option, path), folder, "name another file");
 }
 
 }  // namespace attnscope

@@ -13,6 +13,7 @@
 #include "engine/checkpoint/tensor_names.h"
 #include "engine/checkpoint/weight_slots.h"
 #include "engine/family/family.h"
+#include "engine/io/folder.h"
 #include "engine/io/folder_swap.h"
 #include "engine/io/json_file.h"
 #include "engine/io/printable.h"
@@ -59,9 +60,8 @@ Result<std::string> check_target(const std::string& name) {
   }
   std::error_code code;
   const fs::path parent = fs::path(path).parent_path();
-  if (!parent.empty() && !fs::is_directory(parent, code)) {
-    return bad_input(fmt::format("{}: folder {} does not exist", name, parent.string()),
-                     "create it, or choose another name");
+  if (auto ok = check_folder(name, parent.empty() ? "." : parent, "choose another name"); !ok) {
+    return ok.error();
   }
   const bool taken = fs::exists(fs::symlink_status(path, code)) &&
                      !(fs::is_directory(path, code) && fs::is_empty(path, code));

@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "engine/io/atomic_file.h"
+#include "engine/io/folder.h"
 
 namespace attnscope {
 namespace {
@@ -53,14 +54,7 @@ Result<void> check_capture_target(const std::string& name) {
                      "choose a name, such as run.acap");
   }
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (!fs::is_directory(parent, code)) {
-    return bad_input(fmt::format("{}: folder {} does not exist", path.string(), parent.string()),
-                     "create it, or choose another name");
-  }
-  if (::access(parent.c_str(), W_OK) != 0) {
-    return bad_input(fmt::format("{}: folder {} is not writable", path.string(), parent.string()),
-                     "choose a name in a writable folder");
-  }
+  if (auto ok = check_folder(path.string(), parent, "choose another name"); !ok) return ok;
   if (!fs::exists(fs::symlink_status(path, code))) return {};
   if (fs::is_symlink(path, code)) {
     return bad_input(fmt::format("{}: is a link to {}, which a capture would replace",

@@ -487,6 +487,11 @@ TEST_F(Cli, AnUnwritableReportIsSaidBeforeTheRunAndNothingIsLost) {
   EXPECT_EQ(no_folder.code, 3);
   EXPECT_NE(no_folder.err.find("does not exist"), std::string::npos);
   EXPECT_TRUE(no_folder.out.empty());
+  const Outcome below_a_file = run({"run", file, "--report", file + "/none/r.json"});
+  EXPECT_EQ(below_a_file.code, 3);
+  EXPECT_NE(below_a_file.err.find(file + " is a file, not a folder; name another file"),
+            std::string::npos)
+      << below_a_file.err;
   EXPECT_EQ(run({"run", file, "--report", folder_.string()}).code, 3);
   EXPECT_EQ(run({"run", file, "--report", ""}).code, 2);
   EXPECT_EQ(run({"run", file, "--tolerances", ""}).code, 2);
