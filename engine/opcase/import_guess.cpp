@@ -470,9 +470,10 @@ class MapGuesser {
     int runs = 0;
     assignments_ = 0;
     const auto ropes_of = ropes(op);
-    // Eager attention rounds its logits to bf16.
+    // Eager attention rounds its logits to bf16; tensor cores keep few bits of products of e4m3.
     std::vector<std::string> classes = {""};
     if (op.id == AS_OP_WORKSPACE_ATTENTION) classes.emplace_back("attention_bf16_logits");
+    if (op.id == AS_OP_INDEXER_LOGITS) classes.emplace_back("scores_e4m3");
     std::map<std::string, std::int64_t> sizes;
     std::vector<const GuessCandidate*> chosen;
     search(taps, 0, sizes, chosen, [&](const auto& all, const auto& known) {
@@ -491,7 +492,8 @@ class MapGuesser {
           if (all[i]->cache) found.op.caches[tap.name] = *all[i]->cache;
           if (all[i]->tensor) {
             ImportTensor& t = found.op.tensors[tap.name] = *all[i]->tensor;
-            if (std::string_view(tap.rule) == "attention") {
+            const std::string_view rule = tap.rule;
+            if (rule == "attention" || rule == "scores") {
               t.tolerance = classes[k / ropes_of.size()];
             }
           }

@@ -164,6 +164,70 @@ TEST_F(CaseImportTest, PlacesOfRowsAreGuessed) {
   EXPECT_EQ(run({"case", "run", made, "--lane", "cpu"}).code, 0);
 }
 
+// As DeepGEMM dumps them: wrong for fp32, right for sums of products of e4m3.
+TEST_F(CaseImportTest, ScoresMayBeOfE4m3Products) {
+  const OpCase kept = attention("3/1/indexer_logits");
+  const StoredCache& keys = kept.caches.at("cache");
+  const auto planar =
+      lay_out(keys, static_cast<std::size_t>(keys.blocks) * 64 * 132, [&](std::size_t slot) {
+        const std::size_t page = slot / 64 * std::size_t{64 * 132};
+        return std::pair(page + slot % 64 * 128, page + 64 * 128 + slot % 64 * 4);
+      });
+  const StoredTensor& logits = kept.tensors.at("logits");
+  const auto dump = [&](float off) {
+    std::vector<float> values(logits.bytes.size() / 4);
+    std::memcpy(values.data(), logits.bytes.data(), logits.bytes.size());
+    float largest = 0;
+    for (const float v : values) largest = std::isfinite(v) ? std::max(largest, v) : largest;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] += (i % 2 == 0 ? off : -off) * largest;
+    }
+    TensorWriter writer;
+    for (const auto& [name, t] : kept.tensors) {
+      if (name != "logits") writer.add("layers.1.indexer_logits." + name, stored_view(t));
+    }
+    std::vector<std::uint8_t> bytes(logits.bytes.size());
+    std::memcpy(bytes.data(), values.data(), bytes.size());
+    writer.add("layers.1.indexer_logits.logits", ElementType::kF32, logits.shape, bytes);
+    writer.add("layers.1.indexer_logits.cache", ElementType::kU8, {keys.blocks, 64 * 132}, planar);
+    EXPECT_TRUE(writer.write(path("dump.safetensors")));
+  };
+  std::string tensors;
+  for (const auto& [name, t] : kept.tensors) {
+    tensors += fmt::format(R"({}"{}": {{"name": "layers.{{layer}}.indexer_logits.{}"}})",
+                           tensors.empty() ? "" : ", ", name, name);
+  }
+  const auto judged = [&](int rule) {
+    const std::string map =
+        write("map.json",
+              fmt::format(R"({{"format": "attnscope-import-map", "version": 1, "engine": "other",
+          "ops": {{"indexer_logits": {{"numbers": {{"score_rule": {}}}, "tensors": {{{}}},
+          "caches": {{"cache": {{"name": "layers.{{layer}}.indexer_logits.cache",
+          "record": "index_fp8", "rows_per_block": 64}}}}}}}}}})",
+                          rule, tensors));
+    const Outcome out = run({"case", "import", map, path("dump.safetensors"), "-o",
+                             path("made.json"), "--layer", "1", "--force"});
+    EXPECT_EQ(out.code, 0) << out.out << out.err;
+    return run({"case", "run", path("made.json"), "--lane", "ref.sim"}).code;
+  };
+  const auto guessed = [&] {
+    return run({"case", "import", "--guess", path("dump.safetensors"), "-o", path("made.json"),
+                "--model", "tiny", "--layer", "1", "--force"});
+  };
+  dump(3e-4f);
+  EXPECT_EQ(judged(0), 1);
+  EXPECT_EQ(judged(2), 0);
+  const Outcome right = guessed();
+  EXPECT_EQ(right.code, 0) << right.out << right.err;
+  EXPECT_NE(right.out.find("the reference is right with it"), std::string::npos) << right.out;
+  EXPECT_NE(right.out.find("scores_e4m3"), std::string::npos) << right.out;
+  dump(0);
+  EXPECT_EQ(judged(0), 0);
+  EXPECT_EQ(guessed().out.find("scores_e4m3"), std::string::npos);
+  dump(2e-2f);
+  EXPECT_EQ(judged(2), 1);
+}
+
 // Codes of the FNUZ kind stand for half the value: doubled scales, and -0 is NaN.
 TEST_F(CaseImportTest, FnuzCodesAndScalesOfTheirOwnBecomeOurs) {
   const OpCase kept = attention();
