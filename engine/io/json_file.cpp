@@ -127,9 +127,9 @@ std::string reason(const std::string& what) {
   return text;
 }
 
-// what: the file or its lines are, for the error.
+// hint: what the text has to be, for the error.
 Result<json> parse(const std::string& text, const std::string& name, int first_line,
-                   const char* what) {
+                   const char* hint) {
   const char* furthest = text.data();
   std::vector<std::unordered_set<std::string>> keys;  // of every open object
   std::string duplicate;
@@ -170,7 +170,7 @@ Result<json> parse(const std::string& text, const std::string& name, int first_l
   } catch (const json::exception& e) {
     return bad_input(
         fmt::format("{}: {}", position(text, read_until(), name, first_line), reason(e.what())),
-        fmt::format("{}; // and /* */ comments are allowed, trailing commas are not", what));
+        hint);
   }
 }
 
@@ -233,8 +233,9 @@ Result<void> write_text_file(const std::string& path, const std::string& text) {
   return {};
 }
 
-Result<json> parse_json(const std::string& text, const std::string& name, int first_line) {
-  return parse(text, name, first_line, "the file is JSON");
+Result<json> parse_json(const std::string& text, const std::string& name) {
+  return parse(text, name, 1,
+               "the file is JSON; // and /* */ comments are allowed, trailing commas are not");
 }
 
 Result<void> for_each_json_line(const std::string& text, const std::string& name,
@@ -248,7 +249,9 @@ Result<void> for_each_json_line(const std::string& text, const std::string& name
     const std::size_t start = line.find_first_not_of(" \t\r");
     if (start == std::string::npos || line.compare(start, 2, "//") == 0) continue;
     const Result<json> value =
-        parse(line, name, number, "every line of the file is a JSON value by itself");
+        parse(line, name, number,
+              "every line of the file is a JSON value by itself, empty, or "
+              "a comment that begins with //; trailing commas are not allowed");
     if (!value) return value.error();
     if (auto ok = take(*value, number, fmt::format("{}: line {}", name, number)); !ok) return ok;
   }

@@ -18,12 +18,10 @@ Result<std::string> read_text_file(const std::string& path, std::size_t max_byte
 // a half.
 Result<void> write_text_file(const std::string& path, const std::string& text);
 
-// Parses text of `name` (file name for messages), whose first line has the number `first_line`.
-// What is nested deeper than kDeepestJson is refused: whoever copies or walks the value may
-// recurse.
+// Parses text of `name` (file name for messages). What is nested deeper than kDeepestJson is
+// refused: whoever copies or walks the value may recurse.
 inline constexpr int kDeepestJson = 100;
-Result<nlohmann::json> parse_json(const std::string& text, const std::string& name,
-                                  int first_line = 1);
+Result<nlohmann::json> parse_json(const std::string& text, const std::string& name);
 
 // One value a line (JSON lines); empty lines and lines of // comments are skipped. `take` gets the
 // value, its line and "NAME: line N"; its error ends the walk.
