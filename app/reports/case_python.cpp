@@ -52,13 +52,14 @@ std::string script_fault(const std::string& script, const OpCase& kept,
   const std::size_t size = none ? 2 : script.find(end, at) + end.size() - at;
   const json rules = json::parse(script.substr(at, size), nullptr, false);
   if (!rules.is_object()) return "its rules cannot be read";
+  const auto call = CaseCall::make(kept);
+  if (!call) return call.error().text();
   for (const as_tap_info& tap : kept.op.taps) {
     const bool kept_here = kept.tensors.contains(tap.name) || kept.caches.contains(tap.name);
     if (tap.direction != AS_TAP_OUT || !kept_here || kept.unknown.contains(tap.name)) continue;
     if (!rules.contains(tap.name)) return fmt::format("{} has no rule", tap.name);
     const json& rule = rules.at(tap.name);
-    const auto named = kept.classes.find(tap.name);
-    const std::string wanted = named != kept.classes.end() ? named->second : tap.rule;
+    const std::string wanted = class_of_output(kept, tap, call->params());
     if (tap.mask != AS_MASK_ALL && tap.kind != AS_TAP_CACHE && !rule.contains("slots") &&
         !rule.contains("lens")) {
       return fmt::format("{} has no mask", tap.name);
@@ -93,14 +94,15 @@ Result<std::string> python_script(const OpCase& kept, const std::string& case_na
   const std::string path = *assets + "/python/case.py";
   auto text = read_text_file(path);
   if (!text) return text.error();
+  const auto call = CaseCall::make(kept);
+  if (!call) return call.error();
   json rules = json::object();
   for (const as_tap_info& tap : kept.op.taps) {
     if (tap.direction != AS_TAP_OUT || kept.unknown.contains(tap.name)) continue;
     if (!kept.tensors.contains(tap.name) && !kept.caches.contains(tap.name)) continue;
     const auto tensor = kept.tensors.find(tap.name);
     const char* dtype = tensor != kept.tensors.end() ? as_dtype_name(tensor->second.dtype) : "";
-    const auto named = kept.classes.find(tap.name);
-    const std::string of = named != kept.classes.end() ? named->second : tap.rule;
+    const std::string of = class_of_output(kept, tap, call->params());
     auto rule = case_rule(kept.op, tap, of, "python", dtype, tolerances);
     if (!rule) return rule.error();
     rules[tap.name] = rule_json(kept.op, tap, *rule);

@@ -183,13 +183,7 @@ class Judge {
     out.tap = tap.name;
     out.dtype = as_dtype_name(value.dtype);
     out.shape.assign(value.shape, value.shape + value.rank);
-    const char* of =
-        kept_.op.helper
-            ? tap.rule
-            : tolerance_class(*as_op_find(static_cast<as_op_id>(kept_.op.id)), call.params(), tap);
-    if (const auto named = kept_.classes.find(tap.name); named != kept_.classes.end()) {
-      of = named->second.c_str();
-    }
+    const std::string of = class_of_output(kept_, tap, call.params());
     auto rule = case_rule(kept_.op, tap, of, lane_.name, out.dtype.c_str(), *options_.tolerances);
     if (!rule) return rule.error();
     out.tolerance = rule->name;
@@ -302,6 +296,13 @@ Result<CaseCall> with_outputs(const OpCase& kept) {
 }
 
 }  // namespace
+
+std::string class_of_output(const OpCase& kept, const as_tap_info& tap, const void* params) {
+  const auto named = kept.classes.find(tap.name);
+  if (named != kept.classes.end()) return named->second;
+  if (kept.op.helper) return tap.rule;
+  return tolerance_class(*as_op_find(static_cast<as_op_id>(kept.op.id)), params, tap);
+}
 
 Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& rule,
                             const std::string& lane, const char* dtype,

@@ -62,7 +62,9 @@ struct CaseRun {
   bool right() const;
 };
 
-// The bound that an output must keep. rule: its class (tolerance_class). dtype: of the output.
+// The class of an output: the one that the case names, else that of the op with these params.
+std::string class_of_output(const OpCase& kept, const as_tap_info& tap, const void* params);
+// The bound that an output must keep. rule: its class. dtype: of the output.
 Result<Tolerance> case_rule(const CaseOp& op, const as_tap_info& tap, const std::string& rule,
                             const std::string& lane, const char* dtype,
                             const Tolerances& tolerances);
