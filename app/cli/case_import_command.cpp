@@ -17,10 +17,12 @@
 #include "app/wiring/case_lane.h"
 #include "app/wiring/find_model.h"
 #include "app/wiring/wiring.h"
+#include "engine/family/family.h"
 #include "engine/family/models.h"
 #include "engine/io/json_file.h"
 #include "engine/io/plural.h"
 #include "engine/io/shell_word.h"
+#include "engine/model/profile_switches.h"
 #include "engine/opcase/case_file.h"
 #include "engine/opcase/import_capture.h"
 #include "engine/opcase/import_case.h"
@@ -217,6 +219,21 @@ struct SimRunner {
   }
 };
 
+// The rule that a map has for index scores, for whatever is made of the capture.
+Result<void> take_score_rule(const ImportMap& map, ModelConfig& model) {
+  constexpr std::string_view kSwitch = "index_scores";
+  if (std::ranges::count(family_of(model).switches, kSwitch) == 0) return {};
+  const auto known = std::ranges::find(all_switches(), kSwitch, &SwitchInfo::name);
+  for (const ImportOp& op : map.ops) {
+    const auto rule = op.numbers.find("score_rule");
+    if (op.op.id != AS_OP_INDEXER_LOGITS || rule == op.numbers.end()) continue;
+    const auto value = static_cast<std::size_t>(rule->second);
+    if (rule->second < 0 || value >= known->values.size()) continue;  // refused by the op
+    if (auto ok = set_switch(model.switches, kSwitch, known->values[value]); !ok) return ok;
+  }
+  return {};
+}
+
 Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   if (c.model.empty()) {
     return usage_error("a capture needs --model: it says which layers there are",
@@ -231,6 +248,7 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
   auto model = find_model(c.model, c.layers, "");
   if (!model) return model.error();
   options.model = std::move(*model);
+  if (auto ok = take_score_rule(map, options.model); !ok) return ok.error();
   for (const std::string& text : c.requests) {
     auto request = parse_request(text);
     if (!request) return request.error();

@@ -18,6 +18,7 @@
 #include "engine/tensorfile/float_value.h"
 #include "engine/trace/axis_words.h"
 #include "kernels/layout/records.h"
+#include "kernels/params/numeric_rules.h"
 #include "kernels/params/row_format.h"
 
 namespace attnscope {
@@ -468,22 +469,18 @@ class MapGuesser {
     }
     std::optional<Found> right, by_name;
     int runs = 0;
-    assignments_ = 0;
     const auto ropes_of = ropes(op);
     // Eager attention rounds its logits to bf16; tensor cores keep few bits of products of e4m3.
-    std::vector<std::string> classes = {""};
-    if (op.id == AS_OP_WORKSPACE_ATTENTION) classes.emplace_back("attention_bf16_logits");
-    if (op.id == AS_OP_INDEXER_LOGITS) classes.emplace_back("scores_e4m3");
-    std::map<std::string, std::int64_t> sizes;
-    std::vector<const GuessCandidate*> chosen;
-    search(taps, 0, sizes, chosen, [&](const auto& all, const auto& known) {
+    const bool eager = op.id == AS_OP_WORKSPACE_ATTENTION, codes = op.id == AS_OP_INDEXER_LOGITS;
+    bool loose = false;
+    const auto accept = [&](const auto& all, const auto& known) {
       const auto head_dim = known.contains("D") ? known.at("D") : 0;
-      for (std::size_t k = 0; k < classes.size() * ropes_of.size(); ++k) {
-        const auto& rope = ropes_of[k % ropes_of.size()];
+      for (const auto& rope : ropes_of) {
         Found found;
         found.op.op = op;
         found.op.ropes = rope;
         found.op.numbers = numbers(op, head_dim);
+        if (loose && codes) found.op.numbers["score_rule"] = AS_SCORES_E4M3;
         found.chosen = all;
         bool output = false;  // is there to judge
         for (std::size_t i = 0; i < all.size(); ++i) {
@@ -492,9 +489,8 @@ class MapGuesser {
           if (all[i]->cache) found.op.caches[tap.name] = *all[i]->cache;
           if (all[i]->tensor) {
             ImportTensor& t = found.op.tensors[tap.name] = *all[i]->tensor;
-            const std::string_view rule = tap.rule;
-            if (rule == "attention" || rule == "scores") {
-              t.tolerance = classes[k / ropes_of.size()];
+            if (loose && eager && std::string_view(tap.rule) == "attention") {
+              t.tolerance = "attention_bf16_logits";
             }
           }
           found.score += all[i]->match.score();
@@ -519,7 +515,17 @@ class MapGuesser {
           by_name = std::move(found);
       }
       return true;
-    });
+    };
+    // No choice of tensors may be right by a wider bound before all were tried by the usual one.
+    for (const bool wide : {false, true}) {
+      if (right || (wide && !eager && !codes)) break;
+      loose = wide;
+      assignments_ = 0;
+      if (wide) runs = 0;
+      std::map<std::string, std::int64_t> sizes;
+      std::vector<const GuessCandidate*> chosen;
+      search(taps, 0, sizes, chosen, accept);
+    }
     // An integer or two are right by chance.
     std::optional<Found>& best = right ? right : by_name;
     const bool strong = best && (best->score >= 4 || (right && has_many_values(*right, taps)));
@@ -566,6 +572,9 @@ class MapGuesser {
     for (const auto& [tap, t] : found.op.tensors) {
       if (!t.tolerance.empty())
         parts.push_back(fmt::format("{} held to class {}", tap, t.tolerance));
+    }
+    if (found.op.numbers.contains("score_rule")) {
+      parts.emplace_back("score_rule 2, sums of products of e4m3");
     }
     for (const auto& [field, rope] : found.op.ropes) {
       if (!rope.table.empty()) used_.insert(rope.table);

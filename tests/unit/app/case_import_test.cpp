@@ -220,10 +220,19 @@ TEST_F(CaseImportTest, ScoresMayBeOfE4m3Products) {
   const Outcome right = guessed();
   EXPECT_EQ(right.code, 0) << right.out << right.err;
   EXPECT_NE(right.out.find("the reference is right with it"), std::string::npos) << right.out;
-  EXPECT_NE(right.out.find("scores_e4m3"), std::string::npos) << right.out;
+  EXPECT_NE(right.out.find("score_rule 2"), std::string::npos) << right.out;
+  EXPECT_EQ(run({"case", "run", path("made.json"), "--lane", "cpu"}).code, 0);
+  EXPECT_EQ(run({"case", "export", path("made.json"), "--python"}).code, 0);
+  EXPECT_NE(read(path("made.py")).find("scores_e4m3"), std::string::npos);
+  // A capture keeps the rule for whatever is made of it.
+  const Outcome whole = run({"case", "import", path("made.map.json"), path("dump.safetensors"),
+                             "-o", path("whole.acap"), "--model", "tiny"});
+  EXPECT_EQ(whole.code, 0) << whole.out << whole.err;
+  const std::string index = read(path("whole.acap/index.json"));
+  EXPECT_NE(index.find("vllm,index_scores=e4m3"), std::string::npos) << index;
   dump(0);
   EXPECT_EQ(judged(0), 0);
-  EXPECT_EQ(guessed().out.find("scores_e4m3"), std::string::npos);
+  EXPECT_EQ(guessed().out.find("score_rule 2"), std::string::npos);
   dump(2e-2f);
   EXPECT_EQ(judged(2), 1);
 }
