@@ -451,6 +451,7 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
   EXPECT_GT(effect.at("deepseek"), 1e-9);
   EXPECT_EQ(effect.at("round_rotated=on"), 0);  // no transform under vllm
   EXPECT_EQ(effect.at("index_scores=bf16"), 0);
+  EXPECT_EQ(effect.at("index_scores=e4m3"), 0);  // a bound, no other number
   // Of frequencies it shows what they do where no short run goes: more the further away.
   for (const json& variant : profiles["variants"]) {
     if (variant["switch"] != "rope_frequencies=fp64") continue;

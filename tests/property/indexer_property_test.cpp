@@ -209,6 +209,15 @@ Report check_logits(const Lane& lane, const LogitsCase& c) {
     }
   }
 
+  if (c.scores == AS_SCORES_E4M3) {  // another bound, the same numbers
+    OpParams plain = engine;
+    auto& as_fp32 = plain.get<as_indexer_logits_params>();
+    as_fp32.weights.reserved = AS_SCORES_FP32;
+    as_fp32.logits = memory.make(AS_F32, {n, columns}, 1);
+    if (!run(lane, plain, &report)) return report;
+    judge_equal("logits as in fp32", p.logits, as_fp32.logits, &report);
+  }
+
   OpParams sim = with_own_outputs(engine, &memory);
   auto& s = sim.get<as_indexer_logits_params>();
   s.cache = keys.logical();
