@@ -27,8 +27,8 @@ const SwitchInfo kSwitches[] = {
      [](const Switches& s) { return s.round_rotated ? 1 : 0; },
      [](Switches& s, int v) { s.round_rotated = v != 0; }},
     {"index_scores",
-     "index scores: in fp32; weights, dot products, products and sum rounded to bf16; or in fp32 "
-     "and held against what sums of products of e4m3 lose in tensor cores of Hopper",
+     "index scores: in fp32; weights, dot products, products and sum rounded to bf16; or held "
+     "against what tensor cores of Hopper lose of sums of e4m3 products, for lanes that have them",
      {"fp32", "bf16", "e4m3"},
      [](const Switches& s) { return static_cast<int>(s.index_scores); },
      [](Switches& s, int v) { s.index_scores = v; }},

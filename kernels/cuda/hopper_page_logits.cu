@@ -6,7 +6,8 @@
 // ready before its pages come. A warpgroup decodes a page's keys into the left operand's registers
 // (e4m3 to fp16, scaled e2m1 to bf16, both exact) and multiplies them with the queries in shared
 // memory. The product does not care in which order the 128 dims come, so that a lane reads whole
-// chunks of 16 bytes and queries are laid out to match.
+// chunks of 16 bytes and queries are laid out to match. By AS_SCORES_E4M3 codes are multiplied as
+// they lie, which takes less time and power and is as exact as public kernels are.
 #include <cuda.h>
 
 #include <algorithm>
@@ -31,18 +32,28 @@ constexpr int kCopiers = kGroups;  // warps that copy, each for one of them
 constexpr int kScorers = 128 * kGroups;
 constexpr int kPreparers = 128;  // threads that see to queries
 constexpr int kThreads = kScorers + 32 * kCopiers + kPreparers;
-// Every fourth one is a warpgroup's. More of them only make the first page come later, as all that
-// are on their way share the memory's speed.
-constexpr int kStages = 8;
-constexpr std::uint32_t kQueryBytes = kHeads * AS_INDEX_DIM * 2;
+// Stages of the ring where a block has few pages. Every fourth one is a warpgroup's.
+constexpr int kFewStages = 8;
 
-template <bool fp4>
-constexpr std::uint32_t kRow = fp4 ? 64 : 128;
-template <bool fp4>
-constexpr std::uint32_t kPayload = kPageKeys * kRow<fp4>;
+// What is multiplied.
+enum class Form {
+  kFp8,    // e4m3 decoded to fp16
+  kCodes,  // e4m3
+  kFp4     // scaled e2m1 decoded to bf16
+};
+template <Form form>
+constexpr bool kFp4 = form == Form::kFp4;
+template <Form form>
+constexpr int kStages = form == Form::kCodes ? 16 : kFewStages;
+template <Form form>
+constexpr std::uint32_t kQueryBytes = kHeads * AS_INDEX_DIM * (form == Form::kCodes ? 1 : 2);
+template <Form form>
+constexpr std::uint32_t kRow = kFp4<form> ? 64 : 128;
+template <Form form>
+constexpr std::uint32_t kPayload = kPageKeys * kRow<form>;
 // Rows and scales of a page, which come by one copy; FP8: 66 rows of 128 bytes.
-template <bool fp4>
-constexpr std::uint32_t kPageBytes = kPayload<fp4> + kPageKeys * 4;
+template <Form form>
+constexpr std::uint32_t kPageBytes = kPayload<form> + kPageKeys * 4;
 
 // What the copying warp says of a stage.
 struct alignas(16) Told {
@@ -53,17 +64,17 @@ struct alignas(16) Told {
 
 // Pages of FP8 come as tensor boxes, chunk c of row r at c ^ (r % 8), so that rows 4 apart meet
 // different banks.
-template <bool fp4>
+template <Form form>
 struct alignas(1024) Shared {
-  unsigned char queries[2][kQueryBytes];
-  unsigned char stages[kStages][(kPageBytes<fp4> + 1023) / 1024 * 1024];
-  Told told[kStages];
+  unsigned char queries[2][kQueryBytes<form>];
+  unsigned char stages[kStages<form>][(kPageBytes<form> + 1023) / 1024 * 1024];
+  Told told[kStages<form>];
   float weights[2][kHeads];
-  Barrier full[kStages], empty[kStages];
+  Barrier full[kStages<form>], empty[kStages<form>];
   Barrier query_full[2], query_empty[2];
 };
-template <bool fp4>
-constexpr std::size_t kBytes = sizeof(Shared<fp4>) + 1024;  // the base may have to move up
+template <Form form>
+constexpr std::size_t kBytes = sizeof(Shared<form>) + 1024;  // the base may have to move up
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -99,7 +110,7 @@ __device__ __forceinline__ float no_less_than_zero(float dot) {  // NaN stays
 }
 
 // A token's queries and weights, a part of them in each of `threads` threads.
-template <bool fp4, int threads>
+template <Form form, int threads>
 struct QueryPart {
   static constexpr int kUnits = kHeads * kSteps;
   static constexpr int kMine = kUnits / threads;
@@ -118,37 +129,48 @@ struct QueryPart {
       for (std::uint32_t& word : words[k]) word = 0u;
       if (head >= heads) continue;
       const unsigned char* row = at<unsigned char>(p.q, token, head);
-      if constexpr (fp4) {
-        scales[k] =
-            *reinterpret_cast<const std::uint32_t*>(at<unsigned char>(p.q_scale, token, head));
-      }
-      // A lane of the product has four dims of a step of 16: FP8 rows are read in two chunks of 64
-      // dims, MXFP4 rows in one of 128.
+      if constexpr (form == Form::kCodes) {
+        const uint4 chunk = reinterpret_cast<const uint4*>(row)[step];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if constexpr (fp4) {
-          words[k][c] = *reinterpret_cast<const std::uint16_t*>(row + 16 * c + 2 * step);
-        } else {
-          words[k][c] =
-              *reinterpret_cast<const std::uint32_t*>(row + step / 4 * 64 + 16 * c + step % 4 * 4);
+        for (int c = 0; c < 4; ++c) words[k][c] = word_of(chunk, c);
+      } else {
+        if constexpr (kFp4<form>) {
+          scales[k] =
+              *reinterpret_cast<const std::uint32_t*>(at<unsigned char>(p.q_scale, token, head));
+        }
+        // A lane of the product has four dims of a step of 16: FP8 rows are read in two chunks of
+        // 64 dims, MXFP4 rows in one of 128.
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          if constexpr (kFp4<form>) {
+            words[k][c] = *reinterpret_cast<const std::uint16_t*>(row + 16 * c + 2 * step);
+          } else {
+            words[k][c] = *reinterpret_cast<const std::uint32_t*>(row + step / 4 * 64 + 16 * c +
+                                                                  step % 4 * 4);
+          }
         }
       }
     }
     weight = tid < heads ? *at<float>(p.weights, token, tid) : 0.0f;
   }
-  __device__ void store(Shared<fp4>& shared, int buffer, int tid) const {
+  __device__ void store(Shared<form>& shared, int buffer, int tid) const {
 #pragma unroll
     for (int k = 0; k < kMine; ++k) {
       const int unit = tid + k * threads, head = unit / kSteps, step = unit % kSteps;
-      Quad q[4];
-#pragma unroll
-      for (int c = 0; c < 4; ++c)
-        q[c] = decode_four<fp4>(words[k][c], scales[k] >> (8 * c) & 0xffu);
       unsigned char* to = shared.queries[buffer];
-      *reinterpret_cast<uint4*>(to + panel_offset<kHeads>(head, 2 * step)) =
-          make_uint4(q[0].low, q[1].low, q[2].low, q[3].low);
-      *reinterpret_cast<uint4*>(to + panel_offset<kHeads>(head, 2 * step + 1)) =
-          make_uint4(q[0].high, q[1].high, q[2].high, q[3].high);
+      if constexpr (form == Form::kCodes) {
+        *reinterpret_cast<uint4*>(to + panel_offset<kHeads>(head, step)) =
+            make_uint4(words[k][0], words[k][1], words[k][2], words[k][3]);
+      } else {
+        Quad q[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          q[c] = decode_four<kFp4<form>>(words[k][c], scales[k] >> (8 * c) & 0xffu);
+        *reinterpret_cast<uint4*>(to + panel_offset<kHeads>(head, 2 * step)) =
+            make_uint4(q[0].low, q[1].low, q[2].low, q[3].low);
+        *reinterpret_cast<uint4*>(to + panel_offset<kHeads>(head, 2 * step + 1)) =
+            make_uint4(q[0].high, q[1].high, q[2].high, q[3].high);
+      }
     }
     if (tid < kHeads) shared.weights[buffer][tid] = weight;
     publish_shared();
@@ -156,8 +178,8 @@ struct QueryPart {
 };
 
 // The queries of the block's tokens after the first, each while the token before is scored.
-template <bool fp4>
-__device__ void prepare_queries(const Params& p, Shared<fp4>& shared) {
+template <Form form>
+__device__ void prepare_queries(const Params& p, Shared<form>& shared) {
   const int tid = static_cast<int>(threadIdx.x) - kScorers - 32 * kCopiers;
   PageRun run;
   run.start(p);
@@ -168,7 +190,7 @@ __device__ void prepare_queries(const Params& p, Shared<fp4>& shared) {
 #pragma unroll 1
     for (int round = 0; round < 2; ++round) {
       const int mine = tid + round * kPreparers;
-      QueryPart<fp4, 2 * kPreparers> part;
+      QueryPart<form, 2 * kPreparers> part;
       part.load(p, run.token, mine);
       if (round == 0) {
         shared.query_empty[buffer].wait((segment >> 1 & 1) ^ 1);
@@ -184,48 +206,56 @@ __device__ void prepare_queries(const Params& p, Shared<fp4>& shared) {
 struct Turn {
   int stage;
   int parity;  // of the phase that it waits for next
+  int stages;  // of the ring
   __device__ void advance() {
     stage += kGroups;
-    if (stage >= kStages) {
-      stage -= kStages;
+    if (stage >= stages) {
+      stage -= stages;
       parity ^= 1;
     }
   }
 };
 
+// Stages in use in a block with so many pages. All copies that are on their way share the memory's
+// speed: more of them make the first page come later, and pay only where many come.
+template <Form form>
+__device__ int stages_for(int pages) {
+  return pages < 200 ? kFewStages : kStages<form>;
+}
+
 // One lane: a page into a stage.
-template <bool fp4>
-__device__ void copy_page(const CacheView& cache, const CUtensorMap* map, Shared<fp4>& shared,
+template <Form form>
+__device__ void copy_page(const CacheView& cache, const CUtensorMap* map, Shared<form>& shared,
                           int stage, int id) {
   AS_DEVICE_CHECK(std::int64_t{id} * kPageKeys < cache.rows_total);
   Barrier& full = shared.full[stage];
-  full.come_and_expect(kPageBytes<fp4>);
-  if constexpr (fp4) {
-    bulk_copy(shared.stages[stage], cache.base + id * cache.page_stride, kPageBytes<fp4>, full);
+  full.come_and_expect(kPageBytes<form>);
+  if constexpr (kFp4<form>) {
+    bulk_copy(shared.stages[stage], cache.base + id * cache.page_stride, kPageBytes<form>, full);
   } else {
     box_copy(shared.stages[stage], map, id, full);
   }
 }
 
-// Copying warp w of four: every fourth page of the block from w on. Lane 0 alone waits for stages
-// and fills them; each lane knows the id of one of the warp's next 32 pages.
-template <bool fp4>
+// Copying warp w of four: every fourth page of the block from w on. One lane waits for stages and
+// fills them; each lane knows the id of one of the warp's next 32 pages.
+template <Form form>
 __device__ void copy_pages(const Params& p, const CacheView& cache, const CUtensorMap* map,
-                           Shared<fp4>& shared) {
+                           Shared<form>& shared) {
   const int tid = static_cast<int>(threadIdx.x) - kScorers, lane = tid % 32;
   const int w = __shfl_sync(kAllLanes, tid / 32, 0);
   PageRun run;
   run.start(p);
-  Turn turn{w, 1};                        // the first phase that nobody has come to counts as over
-  bool untouched = true, second = false;  // about to fill the block's first stage, the next one
+  Turn turn{w, 1, stages_for<form>(run.left)};  // a first phase that nobody came to counts as over
+  bool untouched = true, second = false;        // about to fill the block's first stage, the next
   const auto fill = [&](const Told& told, int id) {
-    if (lane == 0) {
+    if (elected()) {
       // All copies under way share the memory's speed, and nothing can begin before the first page.
       if (second) shared.full[w].wait(0);
       shared.empty[turn.stage].wait(turn.parity);
       shared.told[turn.stage] = told;
       if (told.keys > 0) {
-        copy_page<fp4>(cache, map, shared, turn.stage, id);
+        copy_page<form>(cache, map, shared, turn.stage, id);
       } else {
         shared.full[turn.stage].come();
       }
@@ -296,31 +326,35 @@ __device__ void copy_pages(const Params& p, const CacheView& cache, const CUtens
 }
 
 // A lane's bytes of a page: two keys, eight apart.
-template <bool fp4>
+template <Form form>
 struct Raw {
-  uint4 chunk[2][fp4 ? 1 : 2];
+  static constexpr bool fp4 = kFp4<form>;
+  static constexpr std::uint32_t kRowBytes = kRow<form>, kScales = kPayload<form>;
+  uint4 chunk[2][fp4 ? 1 : 2];  // none of codes, which are multiplied as they lie
   std::uint32_t scale[2];  // MXFP4: of each key's block; FP8: [0] of the key that the lane writes
 
   // The first of its keys. Lanes that read at once meet different banks.
   static __device__ int key(int warp, int r) {
-    return 16 * warp + (fp4 ? r : (r >> 1) + 4 * (r & 1));
+    return 16 * warp + (form == Form::kFp8 ? (r >> 1) + 4 * (r & 1) : r);
   }
   __device__ void load(std::uint32_t page, std::uint32_t key, std::uint32_t own) {
-    const std::uint32_t c = threadIdx.x % 4, from = page + key * kRow<fp4>;
+    const std::uint32_t c = threadIdx.x % 4, from = page + key * kRowBytes;
     if constexpr (fp4) {
       chunk[0][0] = load_shared16(from + 16 * c);
-      chunk[1][0] = load_shared16(from + 16 * c + 8 * kRow<fp4>);
-      scale[0] = load_shared4(page + kPayload<fp4> + 4 * key) >> (8 * c) & 0xffu;
-      scale[1] = load_shared4(page + kPayload<fp4> + 4 * key + 32) >> (8 * c) & 0xffu;
-    } else {
+      chunk[1][0] = load_shared16(from + 16 * c + 8 * kRowBytes);
+      scale[0] = load_shared4(page + kScales + 4 * key) >> (8 * c) & 0xffu;
+      scale[1] = load_shared4(page + kScales + 4 * key + 32) >> (8 * c) & 0xffu;
+      return;
+    }
+    if constexpr (form == Form::kFp8) {
       const std::uint32_t near = from + ((c ^ (key & 7u)) << 4), far = near ^ 64u;
       chunk[0][0] = load_shared16(near);
-      chunk[1][0] = load_shared16(near + 8 * kRow<fp4>);
+      chunk[1][0] = load_shared16(near + 8 * kRowBytes);
       chunk[0][1] = load_shared16(far);
-      chunk[1][1] = load_shared16(far + 8 * kRow<fp4>);
-      // The second row of scales has its chunks exchanged as any odd row.
-      scale[0] = load_shared4(page + kPayload<fp4> + ((4 * own) ^ (own >> 5 << 4)));
+      chunk[1][1] = load_shared16(far + 8 * kRowBytes);
     }
+    // The second row of scales has its chunks exchanged as any odd row.
+    scale[0] = load_shared4(page + kScales + ((4 * own) ^ (own >> 5 << 4)));
   }
   __device__ Quad quad(int key, int step) const {
     if constexpr (fp4) {
@@ -357,14 +391,15 @@ __device__ float score_of(const float (&dots)[kHeads / 2], const float (&w)[16],
   return static_cast<float>(keep * static_cast<Sum>(scale));
 }
 
-// Scoring warpgroup g: every fourth page of the block from g on.
-template <bool fp4>
-__device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool exact) {
+// Scoring warpgroup g: every fourth page of the block's `pages` from g on.
+template <Form form>
+__device__ void score_pages(const Params& p, Shared<form>& shared, int pages, bool exact) {
+  const bool any = pages > 0;
   const int g = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
   const int lane = static_cast<int>(threadIdx.x % 32), c = lane % 4;
-  const int key = Raw<fp4>::key(static_cast<int>(threadIdx.x % 128) / 32, lane / 4);
+  const int key = Raw<form>::key(static_cast<int>(threadIdx.x % 128) / 32, lane / 4);
   const int own = key + 8 * (c >> 1);  // what the lane writes
-  Turn turn{g, 0};
+  Turn turn{g, 0, stages_for<form>(pages)};
   int current = any ? 0 : -1;  // segment whose queries are at hand
   std::uint64_t queries = 0;   // descriptor of their first step
   float w[16];
@@ -378,9 +413,9 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
       w[2 * j + 1] = v.y;
     }
   };
-  const auto give_back = [&] {  // a stage whose bytes have been used
-    __syncwarp();
-    if (lane == 0) shared.empty[turn.stage].come();
+  // A stage whose bytes have been used. Every thread says so for what it read itself.
+  const auto give_back = [&] {
+    shared.empty[turn.stage].come();
     turn.advance();
   };
   if (any) arm();
@@ -388,7 +423,7 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
     shared.full[turn.stage].wait(turn.parity);
     __syncwarp();
     const Told told = shared.told[turn.stage];
-    Raw<fp4> raw;
+    Raw<form> raw;
     raw.load(shared_address(shared.stages[turn.stage]), static_cast<std::uint32_t>(key),
              static_cast<std::uint32_t>(own));
     if (told.segment < 0) break;
@@ -407,25 +442,37 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
       if (writes) write_score(to, 0.0f);
       continue;
     }
-    std::uint32_t keys[kSteps][4];
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const Quad x = raw.quad(0, s), y = raw.quad(1, s);
-      keys[s][0] = x.low;
-      keys[s][1] = y.low;
-      keys[s][2] = x.high;
-      keys[s][3] = y.high;
-    }
     float dots[kHeads / 2];
-    begin_steps();
+    if constexpr (form == Form::kCodes) {
+      const std::uint64_t codes = descriptor(shared_address(shared.stages[turn.stage]), 16);
+      begin_steps();
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      step_64x64<fp4>(dots, keys[s], further(queries, s / 4 * kPanel + s % 4 * 32), s > 0);
+      for (int s = 0; s < kSteps / 2; ++s) {
+        step_64x64_codes(dots, further(codes, 32 * s), further(queries, 32 * s), s > 0);
+      }
+      end_steps();
+      wait_steps();
+      give_back();
+    } else {
+      std::uint32_t keys[kSteps][4];
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        const Quad x = raw.quad(0, s), y = raw.quad(1, s);
+        keys[s][0] = x.low;
+        keys[s][1] = y.low;
+        keys[s][2] = x.high;
+        keys[s][3] = y.high;
+      }
+      begin_steps();
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        step_64x64<kFp4<form>>(dots, keys[s], further(queries, s / 4 * kPanel + s % 4 * 32), s > 0);
+      }
+      end_steps();
+      give_back();
+      wait_steps();
     }
-    end_steps();
-    give_back();
-    wait_steps();
-    const float scale = fp4 ? 1.0f : __uint_as_float(raw.scale[0]);
+    const float scale = kFp4<form> ? 1.0f : __uint_as_float(raw.scale[0]);
     // Scores may cancel between heads of either sign. Among many that is nothing; a row of a few
     // may have none that is larger.
     const bool few = told.first_key == 0 && told.keys < kPageKeys;
@@ -437,19 +484,19 @@ __device__ void score_pages(const Params& p, Shared<fp4>& shared, bool any, bool
 
 #endif
 
-template <bool fp4>
+template <Form form>
 __global__ void __launch_bounds__(kThreads, 1)
     page_logits_kernel(const __grid_constant__ Params p, const __grid_constant__ CacheView cache,
                        const __grid_constant__ CUtensorMap map, bool exact) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ unsigned char raw_shared[];
-  auto& shared = *reinterpret_cast<Shared<fp4>*>(
+  auto& shared = *reinterpret_cast<Shared<form>*>(
       raw_shared + ((1024u - (shared_address(raw_shared) & 1023u)) & 1023u));
   const int tid = static_cast<int>(threadIdx.x), warp = tid / 32;
   if (tid % 32 == 0) {  // one lane each: a warp's lanes would come one after another
-    if (warp < kStages) {
+    if (warp < kStages<form>) {
       shared.full[warp].init(1);
-      shared.empty[warp].init(4);
+      shared.empty[warp].init(kScorers / kGroups);
     }
     if (warp < 2) {
       shared.query_full[warp].init(kPreparers);
@@ -457,8 +504,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     publish_barriers();
   }
-  static_assert(kThreads / 32 >= kStages);
-  if (!fp4 && tid == kScorers) prefetch_map(&map);
+  static_assert(kThreads / 32 >= kStages<form>);
+  if (!kFp4<form> && tid == kScorers) prefetch_map(&map);
   // What blocks read first is brought nearer before it may be read. Every block asks for some of
   // it: so its multiprocessor has looked up where those pages of memory lie.
   const std::int64_t tokens = p.weights.shape[0];
@@ -474,23 +521,23 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (tid >= kScorers + 32 * kCopiers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kPreparerRegisters));
     follow_kernel_before();
-    prepare_queries<fp4>(p, shared);
+    prepare_queries<form>(p, shared);
   } else if (tid >= kScorers) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCopierRegisters));
     follow_kernel_before();
-    copy_pages<fp4>(p, cache, &map, shared);
+    copy_pages<form>(p, cache, &map, shared);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kScorerRegisters));
     follow_kernel_before();
     PageRun run;
     run.start(p);
     if (run.left > 0) {
-      QueryPart<fp4, kScorers> part;
+      QueryPart<form, kScorers> part;
       part.load(p, run.token, tid);
       part.store(shared, 0, tid);
     }
     barrier_wait(1, kScorers);
-    score_pages<fp4>(p, shared, run.left > 0, exact);
+    score_pages<form>(p, shared, run.left, exact);
   }
 #endif
 }
@@ -499,20 +546,20 @@ std::int64_t most_pages(const Params& p) {
   return p.weights.shape[0] * ((p.logits.shape[1] + kPageKeys - 1) / kPageKeys);
 }
 
-template <bool fp4>
+template <Form form>
 int launch_kernel(const Params& p, const Launch& launch) {
-  const auto kernel = page_logits_kernel<fp4>;
+  const auto kernel = page_logits_kernel<form>;
   const cudaError_t code = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                static_cast<int>(kBytes<fp4>));
+                                                static_cast<int>(kBytes<form>));
   if (code != cudaSuccess) return code;
   const CacheView cache = cache_view(p.cache);
   CUtensorMap map{};
-  if constexpr (!fp4) {
+  if constexpr (!kFp4<form>) {
     if (const int status = map_pages(cache, &map); status != 0) return status;
   }
   const auto blocks =
       static_cast<unsigned>(std::min(most_pages(p), std::int64_t{launch.gpu.multiprocessors}));
-  return launch_early(true, launch.stream, blocks, kThreads, kBytes<fp4>, kernel, p, cache, map,
+  return launch_early(true, launch.stream, blocks, kThreads, kBytes<form>, kernel, p, cache, map,
                       launch.gpu.exact);
 }
 
@@ -525,12 +572,17 @@ bool takes_pages(const Params& p, const Gpu& gpu) {
   return takes(p, gpu) && p.cache.addressing == AS_PAGED && cache.rows == kPageKeys &&
          cache.rows_total > 0 && most_pages(p) < std::int64_t{1} << 31 &&
          reinterpret_cast<std::uintptr_t>(cache.base) % 16 == 0 && cache.page_stride % 16 == 0 &&
-         gpu.shared_memory >= (fp4 ? kBytes<true> : kBytes<false>);
+         gpu.shared_memory >= (fp4 ? kBytes<Form::kFp4> : kBytes<Form::kFp8>);
 }
 
 int page_logits(const Params& p, const Launch& launch) {
-  return p.cache.record == AS_RECORD_INDEX_MXFP4 ? launch_kernel<true>(p, launch)
-                                                 : launch_kernel<false>(p, launch);
+  if (p.cache.record == AS_RECORD_INDEX_MXFP4) return launch_kernel<Form::kFp4>(p, launch);
+  const bool asked = p.weights.reserved == AS_SCORES_E4M3 && !launch.gpu.exact;
+  const bool chunks = reinterpret_cast<std::uintptr_t>(p.q.data) % 16 == 0 &&
+                      p.q.stride[0] % 16 == 0 && p.q.stride[1] % 16 == 0;  // which are read whole
+  return asked && chunks && launch.gpu.shared_memory >= kBytes<Form::kCodes>
+             ? launch_kernel<Form::kCodes>(p, launch)
+             : launch_kernel<Form::kFp8>(p, launch);
 }
 
 }  // namespace attnscope::cuda::hopper

@@ -36,7 +36,7 @@ struct Gpu {
   // Use Hopper's own instructions: the code is there and ATTNSCOPE_HOPPER is not 0.
   bool hopper = false;
   // ATTNSCOPE_ATTENTION=exact: on Hopper too a weight is the sum of two bf16, whatever the rows, or
-  // stays fp32, and index scores are summed in float64.
+  // stays fp32, and index scores are summed in float64, codes never multiplied as they are.
   bool exact = false;
 };
 

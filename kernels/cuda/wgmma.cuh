@@ -97,6 +97,17 @@ __device__ __forceinline__ void step_64x64(float (&d)[32], std::uint64_t a, std:
 }
 #undef AS_STEP_64X64
 
+// The same of e4m3, 32 deep. Of a sum of products some 14 bits below its largest are kept.
+__device__ __forceinline__ void step_64x64_codes(float (&d)[32], std::uint64_t a, std::uint64_t b,
+                                                 bool add) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3 {" AS_PLACES_32
+      "}, %32, %33, p, 1, 1;\n}\n"
+      : AS_SUMS_32
+      : "l"(a), "l"(b), "r"(add ? 1 : 0));
+}
+
 // d (+)= a * b^T: 64 rows and 64 columns, 16 deep; a in registers as mma wants it, b K-major.
 #define AS_STEP_64X64_REGISTERS(type)                                               \
   asm volatile(                                                                     \
@@ -237,6 +248,15 @@ struct Barrier {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(this));
   }
 };
+
+// True in one of a warp's lanes, all of which ask. The compiler knows that it is one, and makes no
+// loop over lanes of what a lane has to do alone.
+__device__ __forceinline__ bool elected() {
+  std::uint32_t yes;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(yes));
+  return yes != 0u;
+}
 
 // Named barriers: wait for `threads` to have come, or come without waiting.
 __device__ __forceinline__ void barrier_wait(int id, int threads) {

@@ -246,12 +246,13 @@ std::vector<LogitsCase> logits_cases() {
       c.queries = queries;
       c.pages = {64, 192};
       c.scores = AS_SCORES_E4M3;
+      c.as_fp32 = count < 17;
       for (std::int64_t b = 0; b < 24; ++b) c.entries.push_back(b % 5 == 4 ? b * 61 : b % 9);
       cases.push_back(std::move(c));
     }
   }
   cases.push_back(
-      {"fp8_e4m3_long", AS_RECORD_INDEX_FP8, {9000, 70}, 1, 64, {64, 0}, 0, AS_SCORES_E4M3});
+      {"fp8_e4m3_long", AS_RECORD_INDEX_FP8, {9000, 70}, 1, 64, {64, 0}, 0, AS_SCORES_E4M3, false});
   cases.push_back(
       {"fp8_e4m3_pages_of_53", AS_RECORD_INDEX_FP8, {300}, 2, 64, {53, 0}, 0, AS_SCORES_E4M3});
   cases.push_back(

@@ -265,10 +265,11 @@ void attention(Bench& bench, std::int64_t tokens, std::int64_t heads, std::int64
   bench.row(name, calls, t * (n * 588 + h * 2052), 2 * t * h * n * 1024);
 }
 
-void logits(Bench& bench, std::int32_t record, std::int64_t requests, std::int64_t entries) {
+void logits(Bench& bench, std::int32_t record, std::int64_t requests, std::int64_t entries,
+            std::int32_t rule = AS_SCORES_FP32) {
   const bool fp4 = record == AS_RECORD_INDEX_MXFP4;
-  const std::string name =
-      fmt::format("indexer_logits {} h=64 b={} T={}", fp4 ? "mxfp4" : "fp8", requests, entries);
+  const char* form = fp4 ? "mxfp4" : rule == AS_SCORES_E4M3 ? "e4m3 by e4m3" : "fp8";
+  const std::string name = fmt::format("indexer_logits {} h=64 b={} T={}", form, requests, entries);
   if (!bench.wants(name)) return;
   const std::int64_t pages = entries / 64;
   const std::int64_t row_bytes = as_row_bytes(record, 128);
@@ -291,6 +292,7 @@ void logits(Bench& bench, std::int32_t record, std::int64_t requests, std::int64
                        {requests, 64, 4});
     }
     p.weights = bench.numbers(AS_F32, {requests, 64});
+    p.weights.reserved = rule;
     p.cache = cache;
     std::vector<std::int32_t> table(static_cast<std::size_t>(requests * pages));
     for (std::size_t k = 0; k < table.size(); ++k) {
@@ -638,6 +640,11 @@ void run(Bench& bench) {
     }
   }
   for (std::int64_t b : {1, 8, 64}) logits(bench, AS_RECORD_INDEX_FP8, b, 1 << 18);
+  for (std::int64_t b : {1, 8, 64}) {
+    for (std::int64_t t : {1 << 10, 1 << 14, 1 << 16, 1 << 18}) {
+      logits(bench, AS_RECORD_INDEX_FP8, b, t, AS_SCORES_E4M3);
+    }
+  }
   logits(bench, AS_RECORD_INDEX_MXFP4, 64, 1 << 14);
   for (std::int64_t b : {1, 8, 64}) {
     for (std::int64_t t : {1 << 10, 1 << 14, 1 << 16, 1 << 18}) topk(bench, b, t, 512);

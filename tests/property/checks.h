@@ -91,6 +91,7 @@ struct LogitsCase {
   Pages pages{};
   std::int32_t spare_columns = 3;
   std::int32_t scores = AS_SCORES_FP32;
+  bool as_fp32 = true;  // whether AS_SCORES_E4M3 is to give the numbers of AS_SCORES_FP32 or others
 };
 Report check_logits(const Lane& lane, const LogitsCase& c);
 
