@@ -222,7 +222,7 @@ struct SimRunner {
 // The rule that a map has for index scores, for whatever is made of the capture.
 Result<void> take_score_rule(const ImportMap& map, ModelConfig& model) {
   constexpr std::string_view kSwitch = "index_scores";
-  if (std::ranges::count(family_of(model).switches, kSwitch) == 0) return {};
+  if (std::ranges::count(family_of(model).switches(model), kSwitch) == 0) return {};
   const auto known = std::ranges::find(all_switches(), kSwitch, &SwitchInfo::name);
   for (const ImportOp& op : map.ops) {
     const auto rule = op.numbers.find("score_rule");

@@ -33,7 +33,7 @@ struct Variant {
 // Every other value of every switch that the model has, then the profiles.
 std::vector<Variant> variants(const ModelConfig& model) {
   const ProfileSwitches& base = model.switches;
-  const auto own = family_of(model).switches;
+  const auto own = family_of(model).switches(model);
   std::vector<Variant> all;
   for (const SwitchInfo& info : all_switches()) {
     const std::string_view name = info.name;
@@ -174,7 +174,7 @@ std::map<int, Effect> effects(const Outcome& base, const Outcome& other) {
 Result<as_status> profiles_command(const ProfilesCommand& command) {
   auto scenario = scenario_with_profile(command.scenario, command.profile, command.model);
   if (!scenario) return scenario.error();
-  if (family_of(scenario->model).switches.empty()) {
+  if (family_of(scenario->model).switches(scenario->model).empty()) {
     return bad_input(fmt::format("scenario {}: model {} of family {} has no switches",
                                  scenario->name, scenario->model.name, scenario->model.family),
                      "published implementations agree on it; choose a scenario of another model");

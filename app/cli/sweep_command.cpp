@@ -83,7 +83,7 @@ Result<Vary> parse_vary(const std::string& text) {
 // "hadamard" turns a switch of two values over, "q_norm=bf16" sets one, "none" leaves all.
 Result<void> turn_switch(ModelConfig& model, const std::string& text) {
   if (text == "none") return {};
-  const auto own = family_of(model).switches;
+  const auto own = family_of(model).switches(model);
   const std::size_t equals = std::min(text.find('='), text.size());
   const std::string name = text.substr(0, equals);
   std::string value = equals < text.size() ? text.substr(equals + 1) : "";

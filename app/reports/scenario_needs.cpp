@@ -95,17 +95,22 @@ std::string memory_sentence(const Scenario& scenario, const ScenarioNeeds& needs
 }
 
 std::vector<std::string> profile_lines(const ModelConfig& model) {
-  if (family_of(model).switches.empty()) return {"Nothing: this model has no switches."};
+  const auto own = family_of(model).switches(model);
+  if (own.empty()) return {"Nothing: this model has no switches."};
   const ProfileSwitches* found = &model.switches;
   const auto yes = [](bool on) { return on ? "yes" : "no"; };
   constexpr const char* kNorms[] = {"fp32", "bf16 at every step", "bf16 factor"};
+  constexpr const char* kScores[] = {"fp32", "bf16 at every step", "sums of e4m3 products"};
   constexpr const char* kForms[] = {"one over all rows", "earlier rows apart, merged",
                                     "a common prefix once for all, merged"};
-  const auto own = family_of(model).switches;
-  if (std::ranges::find(own, std::string_view("attention_form")) != own.end()) {
+  const auto has = [&](std::string_view name) { return std::ranges::count(own, name) != 0; };
+  if (has("attention_form")) {
     return {fmt::format("passes of attention: {}", kForms[found->attention_form])};
   }
+  const std::string scores = fmt::format("index scores: {}", kScores[found->index_scores]);
+  if (!has("hadamard")) return {scores};
   return {
+      scores,
       fmt::format("index rows: {}", found->index_format == AS_RECORD_INDEX_MXFP4 ? "MXFP4" : "FP8"),
       fmt::format("Hadamard rotation of index rows: {}", yes(found->hadamard)),
       fmt::format("pooled entries rounded to bf16: {}", yes(found->round_pooled)),

@@ -68,8 +68,8 @@ struct Family {
   // What people call its layers, and one that runs: one of these.
   std::span<const char* const> layer_types;
   const char* (*layer_type)(const ModelConfig& config, int layer);
-  // The switches of profiles (profile_switches.h) that change what it computes.
-  std::span<const char* const> switches;
+  // The switches of profiles (profile_switches.h) that change what a model of it computes.
+  std::span<const char* const> (*switches)(const ModelConfig&);
   // Whether it selects which entries its attention reads.
   bool (*selects)(const ModelConfig& config, int layer);
   // Its rotary embedding: numbers and how frequencies are made of them, no table.

@@ -207,7 +207,7 @@ Result<void> add_draft_layer(ModelConfig& config) {
 Result<void> set_profile(ModelConfig& config, std::string_view text) {
   auto switches = profile_switches(text);
   if (!switches) return switches.error();
-  const auto own = family_of(config).switches;
+  const auto own = family_of(config).switches(config);
   std::vector<std::string> without;
   for (const SwitchInfo& info : all_switches()) {
     const bool has = std::ranges::find(own, std::string_view(info.name)) != own.end();
@@ -248,7 +248,7 @@ Result<void> set_first_tokens(ModelConfig& config, std::int64_t tokens) {
 }
 
 std::string switches_of_model(const ModelConfig& config) {
-  const auto own = family_of(config).switches;
+  const auto own = family_of(config).switches(config);
   return own.empty() ? "none" : switch_list(own);
 }
 

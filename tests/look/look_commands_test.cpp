@@ -467,6 +467,11 @@ TEST_F(LookCommands, ProfilesShowEverySwitch) {
   const Outcome other = run({"profiles", scenario_, "--profile", "deepseek"});
   EXPECT_EQ(other.code, 0) << other.err;
   EXPECT_NE(other.out.find("against profile deepseek"), std::string::npos);
+  const json selects = parsed(run({"profiles", "tiny-v3.2", "--json"}));
+  std::vector<std::string> tried;
+  for (const json& variant : selects["variants"]) tried.push_back(variant["switch"]);
+  EXPECT_EQ(tried, (std::vector<std::string>{"index_scores=bf16", "index_scores=e4m3", "vllm",
+                                             "deepseek"}));
   fails({"profiles", scenario_, "--profile", "none"}, 2, {"none"});
   fails({"profiles", scenario_, "--profile", "vllm,sink=on"}, 2, {"sink", "scale_floor"});
 }

@@ -145,6 +145,8 @@ TEST(MlaAudit, NamesWhatAnOpIsGivenInstead) {
          [](OpParams& p, const Given&) { p.get<as_mla_attention_params>().scale = 0.1; });
   expect("tiny-v3.2", AS_OP_INDEX_QUERY, 1, "hadamard", "is 0; the model's is 1",
          [](OpParams& p, const Given&) { p.get<as_index_query_params>().hadamard = 0; });
+  expect("tiny-v3.2", AS_OP_INDEXER_LOGITS, 1, "index_scores", "is 2; the model's is 0",
+         [](OpParams& p, const Given&) { p.get<as_indexer_logits_params>().weights.reserved = 2; });
   expect("tiny-v3.2", AS_OP_MLA_KV_INSERT, 1, "scale_rule", "is 1; the model's is 0",
          [](OpParams& p, const Given&) { p.get<as_mla_kv_insert_params>().scale_rule = 1; });
   // What another op put out.

@@ -239,6 +239,8 @@ void MlaAudit::check_numbers(const OpParams& params, int layer) {
   }
   if (params.info().phase != AS_PHASE_LAYER) return;
   if (params.info().role == AS_ROLE_SCORE) {
+    number(params, layer, "index_scores", params.get<as_indexer_logits_params>().weights.reserved,
+           scores_);
     check_cache(params, layer, "cache");
     check_pages(params, layer, "table", tables_, group_of("cache"));
   } else if (params.info().role == AS_ROLE_SELECT) {

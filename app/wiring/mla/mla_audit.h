@@ -18,6 +18,7 @@ class MlaAudit : public LayerAudit {
       : LayerAudit(model, numbers.layers, std::move(layout), AS_OP_Q_B_PROJ),
         n_(std::move(numbers)),
         mla_(config.mla),
+        scores_(config.switches.index_scores),
         host_rows_(config.host_rows) {}
 
  private:
@@ -32,6 +33,7 @@ class MlaAudit : public LayerAudit {
 
   const reference::MlaNumbers n_;
   const MlaAttention mla_;
+  const std::int32_t scores_;
   const bool host_rows_;
   ExchangeAudit exchange_;
 };

@@ -36,7 +36,7 @@ const Family& deepseek_v4() {
       .validate = deepseek_v4_validate,
       .layer_types = kLayerTypes,
       .layer_type = deepseek_v4_layer_type,
-      .switches = kV4Switches,
+      .switches = [](const ModelConfig&) -> std::span<const char* const> { return kV4Switches; },
       .selects = [](const ModelConfig& c, int i) { return type_of_layer(c, i) == LayerType::kC4A; },
       .rope = deepseek_v4_rope,
       .caches = deepseek_v4_caches,

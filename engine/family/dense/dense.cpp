@@ -79,7 +79,7 @@ const Family& dense() {
       .validate = dense_validate,
       .layer_types = kDenseTypes,
       .layer_type = dense_type,
-      .switches = kDenseSwitches,
+      .switches = [](const ModelConfig&) -> std::span<const char* const> { return kDenseSwitches; },
       .selects = [](const ModelConfig&, int) { return false; },
       .rope = dense_rope,
       .caches = dense_caches,

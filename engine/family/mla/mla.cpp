@@ -13,6 +13,9 @@ constexpr DealtNumber kMlaDealt[] = {{"heads", &ModelConfig::heads}};
 
 constexpr const char* kMlaTypes[] = {"MLA", "DSA"};
 
+// Of models with an indexer.
+constexpr const char* kMlaSwitches[] = {"index_scores"};
+
 constexpr PublishedModel kMlaModels[] = {{"DeepseekV3ForCausalLM", "deepseek_v3"},
                                          {"DeepseekV32ForCausalLM", "deepseek_v32"}};
 
@@ -44,7 +47,10 @@ const Family& mla() {
       .layer_types = kMlaTypes,
       .layer_type = [](const ModelConfig& c,
                        int i) { return kMlaTypes[mla_selects(c, i) ? 1 : 0]; },
-      .switches = {},
+      .switches = [](const ModelConfig& c) -> std::span<const char* const> {
+        if (!c.mla.indexer) return {};
+        return kMlaSwitches;
+      },
       .selects = [](const ModelConfig& c, int i) { return mla_selects(c, i); },
       .rope = mla_rope,
       .caches = mla_caches,

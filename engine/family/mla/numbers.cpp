@@ -41,6 +41,9 @@ void mla_layer_numbers(as_op_id op, int, const ModelConfig& config, std::int32_t
       p.scale_rule = m.index_scale;
       break;
     }
+    case AS_OP_INDEXER_LOGITS:
+      params_as<as_indexer_logits_params>(params).weights.reserved = config.switches.index_scores;
+      break;
     case AS_OP_TOPK_TO_SLOTS:
       params_as<as_topk_to_slots_params>(params).rows_per_block = rows_per_block;
       break;

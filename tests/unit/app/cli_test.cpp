@@ -532,6 +532,10 @@ TEST_F(Cli, SwitchesAndSizesThatAModelHasNotAreRefused) {
   refused({"run", small("", R"("profile": "vllm,q_norm=bf16", )"), "--model", "tiny-llama"},
           "has no switch q_norm");
   refused({"profiles", "tiny-v3"}, "model tiny-v3 of family mla has no switches");
+  refused({"run", "tiny-v3", "--profile", "vllm,index_scores=e4m3"},
+          "has no switch index_scores; switches of this family: none");
+  refused({"run", "tiny-v3.2", "--profile", "vllm,hadamard=on"},
+          "has no switch hadamard; switches of this family: index_scores");
   refused({"sweep", "tiny-llama", "--vary", "switch=hadamard"},
           "has no such switch; switches of this family: attention_form");
   refused({"sweep", "tiny-llama", "--vary", "topk=4,8"},

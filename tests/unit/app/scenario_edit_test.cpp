@@ -567,6 +567,12 @@ TEST(ScenarioNeeds, ProfilesDiffer) {
   EXPECT_NE(profile_lines(model), vllm);
   EXPECT_EQ(profile_lines(*preset("tiny-v3")),
             std::vector<std::string>{"Nothing: this model has no switches."});
+  ModelConfig selects = *preset("tiny-v3.2");
+  ASSERT_TRUE(set_profile(selects, "vllm,index_scores=e4m3"));
+  EXPECT_EQ(profile_lines(selects),
+            std::vector<std::string>{"index scores: sums of e4m3 products"});
+  ASSERT_TRUE(set_profile(model, "vllm,index_scores=bf16"));
+  EXPECT_EQ(profile_lines(model).front(), "index scores: bf16 at every step");
   ModelConfig dense = *preset("tiny-llama");
   EXPECT_EQ(profile_lines(dense),
             std::vector<std::string>{"passes of attention: one over all rows"});
