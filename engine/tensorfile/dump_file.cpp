@@ -66,8 +66,10 @@ Result<TensorFile> open_dump(const std::string& path) {
   } catch (const std::bad_alloc&) {
     return bad_input(path + ": not enough memory for what it says it holds");
   }
-  // A pickle of version 2 or later; of safetensors it would be a header of many bytes.
-  if (bytes.size() > 2 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5) {
+  // A pickle of version 2 or later; of safetensors these may be the length of the header, behind
+  // which that begins.
+  const bool safetensors = bytes.size() > 8 && bytes[8] == '{';
+  if (bytes.size() > 2 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5 && !safetensors) {
     return bad_input(path + ": is a bare pickle, as torch.save() wrote before version 1.6",
                      "load it where it comes from and save it again, without "
                      "_use_new_zipfile_serialization=False");

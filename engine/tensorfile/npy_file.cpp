@@ -161,8 +161,9 @@ Result<OwnedEntry> read_npy(std::span<const std::uint8_t> bytes, const std::stri
       return wrong("holds Python objects, which lie in a pickle that is not read",
                    "write arrays of numbers");
     }
-    return wrong(fmt::format("has values of type {}, which numpy does not name", shown_name(descr)),
-                 "bf16 and fp8 have no type here: write float32, or the codes with "
+    return wrong(fmt::format("has values of type {}, which is not read", shown_name(descr)),
+                 "numbers, integers and truth values are read; bf16 and fp8 have no type here: "
+                 "write float32, or the codes with "
                  "view(numpy.uint8), or a file of safetensors");
   }
   TensorEntry entry;

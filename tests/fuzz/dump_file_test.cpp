@@ -137,6 +137,22 @@ TEST_F(DumpFiles, NothingOfAPickleIsRun) {
   EXPECT_NE(error_of_pickle("\x80\x02i").find("instruction 0x69"), std::string::npos);
 }
 
+// A header of 640, 896, .. bytes begins with the bytes of a pickle.
+TEST_F(DumpFiles, AHeaderWhoseLengthLooksLikeAPickleIsRead) {
+  for (const std::size_t length : {640u, 896u, 1152u, 1408u, 648u}) {
+    std::string header = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    header.resize(length, ' ');
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(length & 0xff);
+    bytes[1] = static_cast<char>(length >> 8);
+    const std::string file = folder_ / "x.safetensors";
+    write_bytes(file, bytes + header + std::string(4, '\0'));
+    EXPECT_EQ(must(open_dump(file)).tensors()[0].elements, 1) << length;
+  }
+  EXPECT_NE(error_of("bare.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.").find("bare pickle"),
+            std::string::npos);
+}
+
 TEST_F(DumpFiles, ContainersThatHoldThemselvesEnd) {
   EXPECT_NE(error_of_pickle(std::string("\x80\x02]q\x00h\x00"
                                         "a.",
