@@ -14,7 +14,7 @@ namespace attnscope {
 
 struct ErrorFinding {
   // "place", "not_finite", "constant", "ratio", "difference", "row_ratio", "moved_row",
-  // "moved_dim", "other_block"
+  // "moved_dim", "other_block"; of an output as a whole "whole"
   std::string kind;
   std::string sentence;
   double share = 0;  // of the wrong elements that it holds for

@@ -126,8 +126,19 @@ ExplainedTap explain_rows(const OpCase& kept, const CaseTap& tap, const as_tap_i
   return out;
 }
 
+// What judged the output says of it where no element alone is wrong: of a selection, or of values
+// whose direction is.
+std::vector<ErrorFinding> of_the_whole(const CaseTap& tap) {
+  const Comparison& c = tap.comparison;
+  if (c.note.empty() || c.anomalies > 0 || (!tap.rule.top_k && c.figures.beyond > 0)) return {};
+  const std::string more =
+      c.rows_beyond > 1 ? fmt::format("; likewise wrong: {} more tokens", c.rows_beyond - 1) : "";
+  return {{"whole", c.note + more, 1}};
+}
+
 ExplainedTap explain_tap(const OpCase& kept, const CaseTap& tap) {
-  ExplainedTap out{tap.tap, {}};
+  ExplainedTap out{tap.tap, of_the_whole(tap)};
+  if (!out.findings.empty()) return out;
   const as_tap_info* info = tap_named(kept.op, tap.tap);
   const auto rows = kept.caches.find(tap.tap);
   if (info != nullptr && rows != kept.caches.end()) {
@@ -135,7 +146,7 @@ ExplainedTap explain_tap(const OpCase& kept, const CaseTap& tap) {
   }
   const auto stored = kept.tensors.find(tap.tap);
   if (info == nullptr || stored == kept.tensors.end() || tap.reference.shape.empty()) return out;
-  if (tap.rule.top_k || tap.reference.shape != stored->second.shape) return out;
+  if (tap.reference.shape != stored->second.shape) return out;
   const WrongElements wrong = wrong_elements(
       stored_view(stored->second), stored_view(tap.reference), stored_mask(kept, *info), tap.rule);
   PatternContext context = context_of(kept);

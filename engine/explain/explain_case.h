@@ -16,7 +16,7 @@ namespace attnscope {
 
 struct ExplainedTap {
   std::string tap;
-  std::vector<ErrorFinding> findings;  // empty: of a selection, of codes of a wrong row
+  std::vector<ErrorFinding> findings;  // empty: of codes of a wrong row
 };
 
 struct Explanation {

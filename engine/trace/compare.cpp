@@ -515,6 +515,11 @@ Comparison compare(const as_tensor& value, const as_tensor& reference, const Tap
     out.note = fmt::format("{} elements are NaN or infinite on one side only", out.anomalies);
   } else if (!out.within && tolerance.exact) {
     out.note = fmt::format("{} of {} elements differ", out.figures.differing, out.elements);
+  } else if (!out.within && out.figures.beyond == 0 && tolerance.cosine) {
+    out.note = fmt::format(
+        "no element is beyond its bound, all of them together are: 1 - cosine is {:.3g}, at most "
+        "{:.3g} is allowed",
+        out.figures.cosine, *tolerance.cosine);
   }
   return out;
 }

@@ -65,6 +65,11 @@ TEST_F(CaseExplain, AWrongSelectionIsNotWhatARightOneNearlyIs) {
   ASSERT_TRUE(why.is_object()) << out.out << out.err;
   ASSERT_EQ(why["hypotheses"].size(), 1) << out.out;
   EXPECT_EQ(why["hypotheses"][0]["lane"], "mutant:topk_takes_first");
+  // And what is wrong with it.
+  ASSERT_EQ(why["taps"][0]["findings"].size(), 1) << out.out;
+  EXPECT_EQ(why["taps"][0]["findings"][0]["kind"], "whole");
+  const std::string said = why["taps"][0]["findings"][0]["sentence"];
+  EXPECT_NE(said.find("token "), std::string::npos) << said;
 }
 
 // Mistakes that a pattern alone does not name are named by trying them; where the call tells them

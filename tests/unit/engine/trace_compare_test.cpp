@@ -52,7 +52,11 @@ TEST(Compare, EveryElementMustPassAndTheWorstIsNamed) {
 TEST(Compare, CosineBoundsTheWholeTap) {
   Tolerance t = elements(1, 0);  // every element passes
   t.cosine = 1e-6;
-  EXPECT_FALSE(compare_f64({1, 1.5}, {1, 1}, t).within);
+  const Comparison turned = compare_f64({1, 1.5}, {1, 1}, t);
+  EXPECT_FALSE(turned.within);
+  EXPECT_NE(turned.note.find("no element is beyond its bound"), std::string::npos) << turned.note;
+  EXPECT_NE(turned.note.find("1 - cosine is 0.0476, at most 1e-06"), std::string::npos)
+      << turned.note;
   t.cosine = 0.5;
   EXPECT_TRUE(compare_f64({1, 1.5}, {1, 1}, t).within);
   // 1 - 2 sum(ab) / sum(a^2 + b^2) sees scale errors, unlike a plain cosine.
