@@ -241,12 +241,17 @@ class Judge {
       near_.emplace();
       if (auto ok = near_->make(kept_, lane_.function, options_.threads); !ok) return ok;
     }
-    if (near_->unexplained(tap, value, mask) > 0) return {};
+    const NearCodes::Found found = near_->find(tap, value, mask);
+    if (found.unexplained > 0) return {};
+    const std::int64_t differing = out.comparison.figures.differing;
     out.comparison.within = true;
     out.comparison.budget_used = 1;
     out.comparison.figures.beyond = 0;
-    out.note = fmt::format("{} elements differ and follow from a row one rounding away",
-                           out.comparison.figures.differing);
+    out.note =
+        found.zeros == differing
+            ? fmt::format("{} elements are 0 where -0 was expected, which is the same value",
+                          differing)
+            : fmt::format("{} elements differ and follow from a row one rounding away", differing);
     return {};
   }
 
@@ -259,6 +264,14 @@ class Judge {
   std::optional<NearCodes> near_;
 };
 
+std::string hint_of_refused(const OpCase& kept, const CaseRunOptions& options) {
+  if (!options.refused.empty()) return options.refused;
+  return kept.origin.step < 0
+             ? "its map gives a record, sizes or slots that the call does not "
+               "take: correct the map and import it again"
+             : "it is damaged, or was saved of a call that read beyond its tensors";
+}
+
 // Runs the lane; the last call's memory is left in the result.
 Result<CaseCall> run_lane(const OpCase& kept, const CaseLane& lane, const CaseRunOptions& options,
                           double* microseconds) {
@@ -268,7 +281,7 @@ Result<CaseCall> run_lane(const OpCase& kept, const CaseLane& lane, const CaseRu
     auto ok = call(options.guard, guarded->params(), "cpu", kept.op, options.threads);
     if (!ok) {
       return bad_input(fmt::format("the case cannot be run: {}", ok.error().message),
-                       options.refused);
+                       hint_of_refused(kept, options));
     }
   }
   *microseconds = std::numeric_limits<double>::infinity();

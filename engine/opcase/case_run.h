@@ -28,8 +28,8 @@ struct CaseRunOptions {
   as_op_fn guard = nullptr;
   // ref.sim: judges codes on the lane's own row before quantisation. Null = codes must be equal.
   as_op_fn sim = nullptr;
-  // What to do where it refuses.
-  std::string refused = "it is damaged, or was saved of a call that read beyond its tensors";
+  // What to do where it refuses; empty: by where the case comes from.
+  std::string refused;
   int repeat = 1;  // calls timed; the fastest counts
   bool keep_references = false;
   // A kept selection of the right set that is no list of entries is wrong as well, since a case may

@@ -218,7 +218,8 @@ class DumpImporter {
         if (it == sizes.end() || it->second == n) continue;
         return bad_input(fmt::format("{}: {} has {} along {}, the model {} has {}", kept.op.name,
                                      t.name, n, letter, m.name, it->second),
-                         "name the model that was dumped: --model");
+                         "name the model that was dumped: --model; of a list that is padded cut "
+                         "the rest off in the map: \"slice\"");
       }
     }
     return {};

@@ -137,9 +137,9 @@ std::int64_t unexplained_int8(const Row& row, const as_row_layout& l) {
 }
 
 // Elements of a row that follow from none of the sets. scales: the bytes are a whole record, not
-// its elements alone. width: of all heads.
+// its elements alone. width: of all heads. zeros: adds codes of 0 in the place of the row's own -0.
 std::int64_t unexplained_codes(const Row& row, std::int32_t record, std::int64_t width,
-                               std::int64_t heads, bool scales) {
+                               std::int64_t heads, bool scales, std::int64_t* zeros) {
   const as_row_layout l = as_row_layout_of(record, width, heads, 1);
   if (l.format == nullptr) return 1;
   if (l.format->parts[0].zero != AS_CODE_NONE) return unexplained_int8(row, l);
@@ -159,6 +159,7 @@ std::int64_t unexplained_codes(const Row& row, std::int32_t record, std::int64_t
       return (r[e.at] >> e.shift) & ((1 << bits) - 1);
     };
     n += !row.as_scaled(code, 1 << (bits - 1), e.scale, scales ? scale_bytes : 0, moved);
+    *zeros += bits == 8 && code(row.value) == 0 && code(row.sets[0]) == 0x80;
   }
   for (std::int64_t at = l.payload; scales && at < l.row;) {
     const as_row_field field = as_field_at(&l, at);
@@ -210,12 +211,13 @@ Result<void> NearCodes::make(const OpCase& kept, as_op_fn sim, const as_threads*
   return {};
 }
 
-std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& value,
-                                    const TapMask& mask) const {
+NearCodes::Found NearCodes::find(const as_tap_info& tap, const as_tensor& value,
+                                 const TapMask& mask) const {
+  Found found;
+  std::int64_t& n = found.unexplained;
   std::array<as_tensor, 3> sets;
   for (std::size_t i = 0; i < sets.size(); ++i) sets[i] = sets_[i].reference.output(tap);
   const std::int64_t all = as_tensor_numel(&value);
-  std::int64_t n = 0;
   if (value.dtype == AS_F32) {
     for (std::int64_t i = 0; i < all; ++i) {
       const auto mine = static_cast<double>(static_cast<const float*>(value.data)[i]);
@@ -224,7 +226,7 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
         return std::fabs(mine - its) <= kWeightRel * std::fabs(its);
       });
     }
-    return n;
+    return found;
   }
   const OpCase& kept = sets_[0].kept;
   const bool cache = tap.kind == AS_TAP_CACHE;
@@ -249,10 +251,10 @@ std::int64_t NearCodes::unexplained(const as_tap_info& tap, const as_tensor& val
       for (std::int64_t b = 0; b < width; ++b) n += !row.as_one(b, 1);
     } else {
       const std::int32_t heads = cache ? kept.caches.at(tap.name).heads : 1;
-      n += unexplained_codes(row, record, values, std::max(heads, 1), cache);
+      n += unexplained_codes(row, record, values, std::max(heads, 1), cache, &found.zeros);
     }
   }
-  return n;
+  return found;
 }
 
 }  // namespace attnscope

@@ -22,10 +22,12 @@ class NearCodes {
  public:
   // sim: the reference's function of this op, which quantises.
   Result<void> make(const OpCase& kept, as_op_fn sim, const as_threads* threads);
-  // Elements of an output that differ from the reference and follow from no such row. value: dense,
-  // bytes or f32; of a cache its rows by token.
-  std::int64_t unexplained(const as_tap_info& tap, const as_tensor& value,
-                           const TapMask& mask) const;
+  struct Found {
+    std::int64_t unexplained = 0;  // elements that differ and follow from no such row
+    std::int64_t zeros = 0;        // FP8 codes of 0 where the reference has -0: the same value
+  };
+  // value: an output, dense, bytes or f32; of a cache its rows by token.
+  Found find(const as_tap_info& tap, const as_tensor& value, const TapMask& mask) const;
 
  private:
   struct Set {

@@ -229,6 +229,32 @@ TEST_F(OpCaseTest, AKeptSelectionThatIsNoListIsWrong) {
   EXPECT_EQ(tap.comparison.worst.reference, -1);
 }
 
+// Codes of another engine that has no -0.
+TEST_F(OpCaseTest, ZeroInThePlaceOfMinusZeroIsSaidToBeTheSame) {
+  std::int64_t changed = 0;
+  for (OpCase kept : cases_of_step_two()) {
+    if (kept.op.id != AS_OP_Q_ROPE_KV_INSERT) continue;
+    StoredCache& cache = kept.caches.at("cache");
+    const auto row = static_cast<std::size_t>(cache.row_bytes());
+    std::int64_t here = 0;
+    for (std::size_t i = 0; i < cache.rows.size(); ++i) {
+      if (i % row >= AS_NOPE_DIM || cache.rows[i] != 0x80) continue;
+      cache.rows[i] = 0;
+      ++here;
+    }
+    if (here == 0) continue;
+    changed += here;
+    auto run = run_in(kept, "ref.sim", true);
+    ASSERT_TRUE(run) << run.error().text();
+    EXPECT_TRUE(run->right());
+    const auto tap = std::ranges::find(run->taps, "cache", &CaseTap::tap);
+    ASSERT_NE(tap, run->taps.end());
+    EXPECT_EQ(tap->note, std::to_string(here) +
+                             " elements are 0 where -0 was expected, which is the same value");
+  }
+  EXPECT_GT(changed, 0);
+}
+
 // What is kept is run again before it is written.
 TEST_F(OpCaseTest, ACaseThatIsNotItsCallIsNamed) {
   int ops = 0;
