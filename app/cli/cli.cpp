@@ -40,6 +40,12 @@ using Action = std::function<Result<as_status>()>;
 const CLI::Validator kNotEmpty(
     [](std::string& text) { return text.empty() ? std::string("names no file") : std::string(); },
     "FILE");
+const CLI::Validator kNoPipe(
+    [](std::string& text) {
+      return text == "-" ? std::string("- would be a file; --json prints the report")
+                         : std::string();
+    },
+    "");
 
 References parse_references(const std::string& name) {
   return name == "none" ? References::kNone : name == "sim" ? References::kSim : References::kBoth;
@@ -76,8 +82,9 @@ void add_run(CLI::App& app, Action& action) {
                   "scheduler what a step touched); call (all of it around every call)")
       ->check(CLI::IsMember({"off", "step", "call"}));
   run->add_option("--profile", command->profile, kProfileHelp)->check(check_profile);
-  auto* report =
-      run->add_option("--report", command->report, "Write the full report, JSON")->check(kNotEmpty);
+  auto* report = run->add_option("--report", command->report, "Write the full report, JSON")
+                     ->check(kNotEmpty)
+                     ->check(kNoPipe);
   run->add_option("--timeline", command->timeline, kTimelineHelp)->check(kNotEmpty);
   run->add_option("--tolerances", command->options.session.tolerance_file,
                   "Tolerance file (default: assets/tolerances.json)")

@@ -27,6 +27,9 @@ class Cli : public CliTest {
 };
 
 TEST_F(Cli, RunPrintsTheTableAndWritesAReportWhoseCountsAddUp) {
+  const Outcome pipe = run({"run", small(), "--report", "-"});
+  EXPECT_EQ(pipe.code, 2);
+  EXPECT_NE(pipe.err.find("--json prints the report"), std::string::npos) << pipe.err;
   const Outcome o = run({"run", small(), "--report", path("r.json")});
   EXPECT_EQ(o.code, 0) << o.err;
   for (const char* text : {"sparse_attention", "verdict: ok", "free-running", "sink mass"}) {
