@@ -281,9 +281,10 @@ Result<as_status> import_whole(const ImportCommand& c, const ImportMap& map) {
           left_out.wrong);
     }
     say("\n{}", Lines{format_blamed(printable_json(blamed_json(summary)))});
+    for (const std::string& text : made->contradictions) say("contradiction: {}\n", text);
   }
   say("open it with: attnscope show {0}, or attnscope gui {0}\n", shell_word(c.output));
-  return wrong > 0 ? AS_MISMATCH : AS_OK;
+  return wrong > 0 || !made->contradictions.empty() ? AS_MISMATCH : AS_OK;
 }
 
 // Finds the map, keeps it beside what is made, and says how it was found.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -19,6 +20,7 @@
 #include "engine/opcase/import_tables.h"
 #include "engine/opcase/import_use.h"
 #include "engine/opcase/import_verdicts.h"
+#include "engine/opcase/import_wires.h"
 #include "engine/session/step/attention_copy.h"
 #include "engine/session/tap_copies.h"
 #include "engine/session/verify/evidence.h"
@@ -90,6 +92,10 @@ class DumpImporter {
         CaptureWriter::create(path, capture, **info, {options_.program, map_.engine + " dump", {}});
     if (!writer) return writer.error();
     for (std::size_t s = 0; s < steps_.size(); ++s) {
+      if (options_.judge) {
+        auto found = contradictions(*graph_, static_cast<std::int64_t>(s), steps_[s].ops);
+        std::ranges::move(found, std::back_inserter(out_.contradictions));
+      }
       const StepTrace trace = trace_of(s, **info);
       for (const auto& op : trace.ops) {
         out_.results.insert(out_.results.end(), op->results.begin(), op->results.end());

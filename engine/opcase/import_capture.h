@@ -44,7 +44,8 @@ struct ImportedCapture {
   std::int64_t ops = 0;
   std::vector<TapResult> results;  // of the ops that could be judged, in causal order
   std::vector<std::string> notes;
-  std::vector<LeftOutOp> left_out;  // in the order of steps and layers
+  std::vector<LeftOutOp> left_out;          // in the order of steps and layers
+  std::vector<std::string> contradictions;  // between ops (import_wires.h), where they are judged
 };
 
 // Files belong to one step until a file repeats a tensor's name: the next step begins with it.

@@ -622,6 +622,44 @@ TEST_F(CaptureImportTest, AHelperOpIsNotLeftOutInSilence) {
       << alone.err;
 }
 
+// Every op is right by itself, and attention reads another list than there is.
+TEST_F(CaptureImportTest, AListThatIsNotTheOneMadeIsAContradiction) {
+  auto file = TensorFile::open(path("step3.safetensors"));
+  ASSERT_TRUE(file);
+  TensorWriter writer;
+  std::vector<std::int32_t> list;
+  for (const TensorEntry& e : file->tensors()) {
+    if (e.name.ends_with(".lse") || e.name.ends_with(".attn_out")) continue;
+    const bool stale = e.name == "layers.1.swa_indices";
+    if (stale) {
+      list.resize(e.bytes / 4);
+      std::memcpy(list.data(), e.data, e.bytes);
+      list[1] = list[0];
+    }
+    const auto* changed = reinterpret_cast<const std::uint8_t*>(list.data());
+    writer.add(e.name, e.type, e.shape, stale ? changed : e.data, e.bytes);
+  }
+  ASSERT_FALSE(list.empty());
+  ASSERT_TRUE(writer.write(path("stale.safetensors")));
+  const auto made = [&](const std::vector<std::string>& more = {}) {
+    std::vector<std::string> command = {
+        "case",    "import", map_,     path("stale.safetensors"), "-o", path("x.acap"),
+        "--model", "tiny",   "--force"};
+    command.insert(command.end(), more.begin(), more.end());
+    return run(command);
+  };
+  const Outcome stale = made();
+  EXPECT_EQ(stale.code, 1) << stale.out << stale.err;
+  for (const char* text :
+       {" taps, 0 wrong\n",
+        "contradiction: step 0, layer 1: sparse_attention was given other indices than swa_index "
+        "put out: token 0, place 1: "}) {
+    EXPECT_NE(stale.out.find(text), std::string::npos) << text << '\n' << stale.out;
+  }
+  EXPECT_TRUE(Capture::open(path("x.acap")));
+  EXPECT_EQ(made({"--references", "none"}).code, 0);
+}
+
 // The caches of an engine with e4m3fnuz codes: ours again, but for the sign of zeros.
 TEST_F(CaptureImportTest, ADumpWithFnuzCodesBecomesACapture) {
   const std::string plain = map_;
