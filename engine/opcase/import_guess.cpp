@@ -88,7 +88,16 @@ class MapGuesser {
     find_ops(true, ops);
     find_ops(false, ops);
     if (ops.empty()) {
-      return bad_input("no op was found in the dump",
+      std::vector<std::string> why;
+      for (const auto& [place, line] : missing_) why.push_back(line);
+      if (callable_.first > 0) {
+        why.push_back(
+            fmt::format("tensors fit {}, but no choice that was tried gives the outputs; "
+                        "names that say the op, such as attn.q, make it fewer",
+                        callable_.second));
+      }
+      return bad_input(fmt::format("no op was found in the dump{}{}", why.empty() ? "" : ": ",
+                                   fmt::join(why, "; ")),
                        options_.model == nullptr
                            ? "name the model with --model, or copy a map from assets/maps"
                            : "copy a map from assets/maps and write the names of the dump into it");
@@ -338,9 +347,13 @@ class MapGuesser {
       }
     }
     if (tap.kind == AS_TAP_TENSOR) add_pieces(op, tap, layer, out.candidates);
-    // Inner results are many and of all shapes: those alone that their names speak for.
+    // Inner results are many and of all shapes: those alone that their names speak for. So are
+    // inputs that an op may do without, but a name that says the tap is enough.
     if (!needed(tap) && &tap != first_output(op)) {
-      std::erase_if(out.candidates, [](const GuessCandidate& c) { return c.match.score() < 6; });
+      const bool input = tap.direction == AS_TAP_IN;
+      std::erase_if(out.candidates, [&](const GuessCandidate& c) {
+        return input ? c.match.tap == 0 : c.match.score() < 6;
+      });
     }
     std::ranges::stable_sort(out.candidates, [](const auto& a, const auto& b) {
       return std::pair(a.match.score(), a.match.length()) >
@@ -530,7 +543,20 @@ class MapGuesser {
     std::optional<Found>& best = right ? right : by_name;
     const bool strong = best && (best->score >= 4 || (right && has_many_values(*right, taps)));
     if (!best || !strong) {
-      if (named) missing_[place] = fmt::format("{}: no choice of tensors makes it right", place);
+      const bool cut = assignments_ > kMostAssignments || runs >= options_.most_runs;
+      if (named) {
+        missing_[place] =
+            cut ? fmt::format(
+                      "{}: none of the {} choices of tensors that were tried makes it "
+                      "right, and there are more",
+                      place, runs)
+                : fmt::format("{}: no choice of tensors makes it right", place);
+      } else if (runs > 0) {
+        const auto taps_by_name = std::ranges::count_if(taps, [](const GuessTap& t) {
+          return !t.candidates.empty() && t.candidates.front().match.tap > 0;
+        });
+        if (taps_by_name > callable_.first) callable_ = {taps_by_name, op.name};
+      }
       return std::nullopt;
     }
     explain(place, type, *best, taps, right.has_value(), runs);
@@ -630,6 +656,8 @@ class MapGuesser {
   std::set<int> layers_;
   std::set<std::string> used_;
   std::map<std::string, std::string> missing_;  // by place
+  // Of the ops whose inputs fit and whose outputs never do, the one with the most taps by name.
+  std::pair<std::ptrdiff_t, std::string> callable_;
   int assignments_ = 0;
   MapGuess out_;
 };

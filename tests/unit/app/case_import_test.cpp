@@ -115,6 +115,39 @@ TEST_F(CaseImportTest, PlanarSlabWithStrideAndInterleavedRowsGiveTheSameBits) {
   EXPECT_EQ(run({"case", "run", made, "--lane", "mutant:sink_scaled"}).code, 1);
 }
 
+// Tensors called as the taps are, with no word of the op.
+TEST_F(CaseImportTest, NamesOfTapsAloneAreGuessed) {
+  const OpCase kept = attention();
+  TensorWriter writer;
+  add_tensors(kept, writer);
+  std::map<std::string, std::vector<std::uint8_t>> pools;
+  for (const auto& [name, cache] : kept.caches) {
+    pools[name] = lay_out(cache, static_cast<std::size_t>(cache.blocks) * 64 * 584,
+                          [](std::size_t slot) { return std::pair(slot * 584, slot * 584 + 576); });
+    writer.add(name, ElementType::kU8, {cache.blocks, 64, 584}, pools[name]);
+  }
+  ASSERT_TRUE(writer.write(path("dump.safetensors")));
+  const Outcome out = run({"case", "import", "--guess", path("dump.safetensors"), "-o",
+                           path("made.json"), "--model", "tiny", "--layer", "1"});
+  EXPECT_EQ(out.code, 0) << out.out << out.err;
+  EXPECT_NE(out.out.find("the reference is right with it"), std::string::npos) << out.out;
+  EXPECT_NE(out.out.find("extra_indices = \"extra_indices\" (by tap)"), std::string::npos)
+      << out.out;
+  // Where nothing is right the op that was nearest is said.
+  TensorWriter wrong;
+  add_tensors(kept, wrong, {"o"});
+  std::vector<std::uint8_t> zeros(kept.tensors.at("o").bytes.size());
+  wrong.add("o", ElementType::kBf16, kept.tensors.at("o").shape, zeros);
+  for (const auto& [name, cache] : kept.caches) {
+    wrong.add(name, ElementType::kU8, {cache.blocks, 64, 584}, pools[name]);
+  }
+  ASSERT_TRUE(wrong.write(path("wrong.safetensors")));
+  const Outcome none = run({"case", "import", "--guess", path("wrong.safetensors"), "-o",
+                            path("none.json"), "--model", "tiny", "--layer", "1"});
+  EXPECT_EQ(none.code, 3) << none.out;
+  EXPECT_NE(none.err.find("tensors fit sparse_attention"), std::string::npos) << none.err;
+}
+
 // Pages of 64 rows, padded, one behind the other; and rows of 584 bytes. No map says so.
 TEST_F(CaseImportTest, PlacesOfRowsAreGuessed) {
   const OpCase kept = attention();
