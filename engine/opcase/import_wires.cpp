@@ -43,10 +43,13 @@ bool is_integers(const StoredTensor& t) { return t.dtype == AS_I32 || t.dtype ==
 Rows rows_of(const StoredTensor* t, bool lists = false) {
   Rows out;
   if (t == nullptr || !is_integers(*t)) return out;
-  const std::size_t size = to_size(as_dtype_size(t->dtype));
-  for (std::size_t i = 0; i < t->bytes.size(); i += size) {
-    out.values.push_back(static_cast<std::int64_t>(value_of(element_of(t->dtype), &t->bytes[i])));
-  }
+  const auto take = [&](auto number) {
+    for (std::size_t i = 0; i + sizeof(number) <= t->bytes.size(); i += sizeof(number)) {
+      std::memcpy(&number, &t->bytes[i], sizeof(number));
+      out.values.push_back(number);
+    }
+  };
+  t->dtype == AS_I32 ? take(std::int32_t{}) : take(std::int64_t{});
   if (lists && !t->shape.empty()) out.width = std::max<std::int64_t>(1, t->shape.back());
   out.rows = to_count(out.values.size()) / out.width;
   return out;
@@ -151,6 +154,23 @@ class StepWires {
 
   static std::string shown(std::int64_t n) { return n < 0 ? "none" : std::to_string(n); }
 
+  // Whether the first n places of a list all have rows.
+  static bool counts_rows(const Rows& list, std::int64_t row, std::int64_t n) {
+    for (std::int64_t k = 0; k < n; ++k) {
+      if (list.at(row, k) < 0) return false;
+    }
+    return n <= list.width;
+  }
+  // The same in every group of an output that has several.
+  static bool counts_rows_of_groups(const Rows& made, std::int64_t rows, std::int64_t row,
+                                    std::int64_t n) {
+    if (made.rows == 0 || made.rows % rows != 0) return false;
+    for (std::int64_t r = row; r < made.rows; r += rows) {
+      if (!counts_rows(made, r, n)) return false;
+    }
+    return true;
+  }
+
   // Lists, slots and lengths. access: the cache whose rows they name; nullptr = none.
   void check_list(const End& to, const End& from, const End& to_lens, const End& from_lens,
                   const as_cache_access* access) {
@@ -162,8 +182,9 @@ class StepWires {
     for (std::int64_t t = 0; t < lens.rows; ++t) {
       const std::int64_t n = lens.at(t), other = made_lens.at(t);
       // Places without a row may be counted or not.
-      bool filled = n != other && std::max(n, other) <= list.width;
-      for (std::int64_t k = 0; filled && k < std::max(n, other); ++k) filled = list.at(t, k) >= 0;
+      const bool filled = n > other   ? counts_rows(list, t, n)
+                          : n < other ? counts_rows_of_groups(made, list.rows, t, other)
+                                      : false;
       if (filled) return wrong(to_lens, from_lens, t, "", shown(n), shown(other));
     }
     const std::int64_t columns = std::min(list.width, made.width);
@@ -177,6 +198,11 @@ class StepWires {
     if (made.values == list.values) return;
     if (page > 0 && !take_group(list, page, made)) return;
     for (std::int64_t t = 0; t < list.rows; ++t) {
+      bool same = true;
+      for (std::int64_t k = 0; same && k < std::max(list.width, made.width); ++k) {
+        same = list.at(t, k) == made.at(t, k);
+      }
+      if (same) continue;
       std::multiset<std::int64_t> given, due;
       for (std::int64_t k = 0; k < list.width; ++k) given.insert(list.at(t, k));
       for (std::int64_t k = 0; k < made.width; ++k) due.insert(made.at(t, k));
@@ -222,7 +248,8 @@ class StepWires {
     std::int64_t same = 0;
     for (std::int64_t i = 0; i < size; ++i) {
       const std::int64_t a = list.at(i / made.width, i % made.width), b = made.values[to_size(i)];
-      if (a < 0 || b < 0) continue;
+      if (a < 0 && b < 0) continue;
+      if (a < 0 || b < 0) return true;
       const bool fits = a % page == b % page &&
                         to.emplace(a / page, b / page).first->second == b / page &&
                         back.emplace(b / page, a / page).first->second == a / page;
@@ -294,7 +321,7 @@ class StepWires {
       for (std::int64_t r = 0; r + 1 < start.rows && r < end.rows; ++r) {
         const std::int64_t token = start.at(r + 1) - 1, tokens = end.at(r);
         // Requests without tokens are padding.
-        if (token < start.at(r) || token >= at.rows || tokens <= 0) continue;
+        if (token < 0 || token < start.at(r) || token >= at.rows || tokens <= 0) continue;
         if (at.at(token) + 1 == tokens) continue;
         found_.push_back(fmt::format(
             "step {}: the positions contradict seq_lens of {}: request {} has {} tokens, and its "

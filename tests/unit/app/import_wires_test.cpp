@@ -143,6 +143,20 @@ TEST_F(ImportWires, WhatEnginesConvertIsNone) {
     if (slot >= 0) slot += 1000 * 64;
   }
   EXPECT_EQ(found(), std::vector<std::string>());
+  // Counted by who made the list, while who reads it has anything behind its end.
+  OpCase& window = change(AS_OP_SWA_INDEX, -1);
+  const std::int32_t end = number<std::int32_t>(window, "lens", 1);
+  OpCase& reader = change(AS_OP_SPARSE_ATTENTION, 2);
+  if (end < reader.tensors.at("indices").shape.back()) {
+    number<std::int32_t>(window, "lens", 1) = end + 1;
+    for (int layer : {0, 1, 2, 3}) {
+      const auto there = std::ranges::any_of(ops_, [&](const PlacedCase& p) {
+        return p.place.op == AS_OP_SPARSE_ATTENTION && p.place.layer == layer;
+      });
+      if (there) number<std::int32_t>(change(AS_OP_SPARSE_ATTENTION, layer), "indices", 1, end) = 5;
+    }
+    EXPECT_EQ(found(), std::vector<std::string>());
+  }
   // An output that was rounded to fewer bits before it was read.
   auto& o = number<std::uint16_t>(change(AS_OP_INVERSE_ROPE, 1), "o", 0);
   o ^= 1;
@@ -188,6 +202,14 @@ TEST_F(ImportWires, PositionsEndWhereSequencesDo) {
   EXPECT_NE(one().find("the positions contradict seq_lens of swa_index: request 0 has " +
                        std::to_string(tokens) + " tokens, and its last one, token "),
             std::string::npos);
+  // Bounds that are none.
+  for (const std::int32_t start : {-1, -7, 1 << 30}) {
+    number<std::int32_t>(change(AS_OP_SWA_INDEX, -1), "query_start_loc", 0) = start;
+    number<std::int32_t>(change(AS_OP_SWA_INDEX, -1), "query_start_loc", 1) = 0;
+    for (const std::string& text : found()) {
+      EXPECT_EQ(text.find("request 0"), std::string::npos) << text;
+    }
+  }
 }
 
 }  // namespace import_wires_test
