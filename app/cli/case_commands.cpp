@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -45,18 +44,7 @@ struct SaveCommand {
   bool force = false;
 };
 
-// Lanes that compute in memory of the host.
-bool on_the_host(const std::vector<std::string>& lanes) {
-  return std::ranges::all_of(lanes, [](const std::string& lane) {
-    const std::string name = lane.substr(lane.find('=') + 1);
-    return name == "cpu" || name.starts_with("mutant:");
-  });
-}
-
-Result<OpCase> case_of_scenario(LookAt at, const Place& place) {
-  // A case holds what the lane was given and gave. References are what has that copied from a
-  // device, and are not needed else.
-  if (on_the_host(at.lanes)) at.references = References::kNone;
+Result<OpCase> case_of_scenario(const LookAt& at, const Place& place) {
   auto session = session_at(at, place, nullptr);
   if (!session) return session.error();
   const OpParams& params = (*session)->last_called();
@@ -193,7 +181,8 @@ void print_run(const std::string& file, const OpCase& kept, const CaseRun& run) 
     say("  {:<12} {:<5} {:<18} {:<12} {:>9} of {} differ, max abs {}, {:.3g} of {}\n", t.tap,
         t.dtype, extents_text(t.shape), shown_verdict(t), c.figures.differing, c.elements,
         format_error(c.figures.max_abs), c.budget_used, t.tolerance);
-    if (t.verdict == Verdict::kWrong && !c.worst.index.empty() && c.figures.beyond > 0) {
+    if (t.verdict == Verdict::kWrong && !c.worst.index.empty() &&
+        (c.figures.beyond > 0 || t.rule.top_k)) {
       say("    worst at {}: {} instead of {}\n", extents_text(c.worst.index),
           format_exact(c.worst.value), format_exact(c.worst.reference));
     }

@@ -42,7 +42,7 @@ Result<Scenario> scenario_of(const LookAt& at) {
 
 SessionOptions session_options(const LookAt& at) {
   SessionOptions options;
-  options.references = at.references;
+  options.references = References::kSim;
   options.lanes = at.lanes;
   options.threads = at.threads;
   options.rewind_every = 0;

@@ -16,7 +16,6 @@ struct LookAt {
   ModelChoice model;
   std::string profile;  // empty = the scenario's
   std::vector<std::string> lanes = {"cpu"};
-  References references = References::kSim;
   int threads = 0;
   bool json = false;
 };
