@@ -8,6 +8,7 @@
 
 #include "engine/explain/error_relation.h"
 #include "engine/explain/row_places.h"
+#include "engine/io/plural.h"
 #include "engine/model/numbers.h"
 #include "engine/trace/axis_words.h"
 #include "kernels/layout/mla_rows.h"
@@ -132,7 +133,9 @@ std::vector<ErrorFinding> of_the_whole(const CaseTap& tap) {
   const Comparison& c = tap.comparison;
   if (c.note.empty() || c.anomalies > 0 || (!tap.rule.top_k && c.figures.beyond > 0)) return {};
   const std::string more =
-      c.rows_beyond > 1 ? fmt::format("; likewise wrong: {} more tokens", c.rows_beyond - 1) : "";
+      c.rows_beyond > 1 ? fmt::format("; likewise wrong: {}",
+                                      counted(c.rows_beyond - 1, "more token", "more tokens"))
+                        : "";
   return {{"whole", c.note + more, 1}};
 }
 

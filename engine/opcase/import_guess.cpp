@@ -437,6 +437,7 @@ class MapGuesser {
         fits = fits && own.try_emplace(names[a], c.shape[a]).first->second == c.shape[a];
       }
       if (!fits) continue;
+      cut_ = cut_ || tried >= kMostCandidates || assignments_ >= kMostAssignments;
       if (++tried > kMostCandidates || ++assignments_ > kMostAssignments) break;
       chosen.push_back(&c);
       const bool go_on = search(taps, at + 1, own, chosen, accept);
@@ -482,6 +483,7 @@ class MapGuesser {
     }
     std::optional<Found> right, by_name;
     int runs = 0;
+    cut_ = false;
     const auto ropes_of = ropes(op);
     // Eager attention rounds its logits to bf16; tensor cores keep few bits of products of e4m3.
     const bool eager = op.id == AS_OP_WORKSPACE_ATTENTION, codes = op.id == AS_OP_INDEXER_LOGITS;
@@ -543,15 +545,17 @@ class MapGuesser {
     std::optional<Found>& best = right ? right : by_name;
     const bool strong = best && (best->score >= 4 || (right && has_many_values(*right, taps)));
     if (!best || !strong) {
-      const bool cut = assignments_ > kMostAssignments || runs >= options_.most_runs;
-      if (named) {
+      const bool cut = cut_ || runs >= options_.most_runs;
+      if (named && right) {
         missing_[place] =
-            cut ? fmt::format(
-                      "{}: none of the {} choices of tensors that were tried makes it "
-                      "right, and there are more",
-                      place, runs)
-                : fmt::format("{}: no choice of tensors makes it right", place);
-      } else if (runs > 0) {
+            fmt::format("{}: right by a few integers alone, perhaps by chance", place);
+      } else if (named && cut) {
+        missing_[place] = fmt::format(
+            "{}: none of the {} calls that were tried is right, and there are more choices", place,
+            runs);
+      } else if (named) {
+        missing_[place] = fmt::format("{}: no choice of tensors makes it right", place);
+      } else if (runs > 0 && !right) {
         const auto taps_by_name = std::ranges::count_if(taps, [](const GuessTap& t) {
           return !t.candidates.empty() && t.candidates.front().match.tap > 0;
         });
@@ -659,6 +663,7 @@ class MapGuesser {
   // Of the ops whose inputs fit and whose outputs never do, the one with the most taps by name.
   std::pair<std::ptrdiff_t, std::string> callable_;
   int assignments_ = 0;
+  bool cut_ = false;  // of the op's choices some were not tried
   MapGuess out_;
 };
 

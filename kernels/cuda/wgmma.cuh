@@ -1,4 +1,4 @@
-// Hopper's warpgroup matrix steps: bf16 (or fp16) in, fp32 sums in registers, operands in shared
+// Hopper's warpgroup matrix steps: bf16, fp16 or e4m3 in, fp32 sums in registers, operands in shared
 // memory or, on the left, in registers. sm_90a alone.
 //
 // Shared tiles are panels of 64 columns: rows of 128 bytes, chunk c of row r at c ^ (r % 8); one

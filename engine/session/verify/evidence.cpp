@@ -32,12 +32,12 @@ std::string number(double v) {
 
 std::string evidence(const Comparison& c, const OpParams& params, const as_tap_info& tap,
                      const as_tensor& value, const StepMetadata* step) {
-  if (c.worst.index.empty() || (c.figures.beyond == 0 && c.anomalies == 0 && !c.note.empty())) {
-    return c.note;
-  }
+  if (c.worst.index.empty()) return c.note;
   if (as_op_role(params.op()) == AS_ROLE_SELECT) {  // "token 5: .."
     return token_place(c.worst.index[0], step) + c.note.substr(c.note.find(':'));
   }
+  // No element alone: all of them.
+  if (c.figures.beyond == 0 && c.anomalies == 0 && !c.note.empty()) return c.note;
   const std::vector<std::string> axes = split_axes(tap.axes);
   const bool sampled = params.info().phase == AS_PHASE_AFTER;  // rows to sample, not tokens
   std::string where;
