@@ -1,5 +1,5 @@
-// Hopper's warpgroup matrix steps: bf16, fp16 or e4m3 in, fp32 sums in registers, operands in shared
-// memory or, on the left, in registers. sm_90a alone.
+// Hopper's warpgroup matrix steps: bf16, fp16 or e4m3 in, fp32 sums in registers, operands in
+// shared memory or, on the left, in registers. sm_90a alone.
 //
 // Shared tiles are panels of 64 columns: rows of 128 bytes, chunk c of row r at c ^ (r % 8); one
 // panel follows another. Read by rows such a tile is K-major, read by columns MN-major.
