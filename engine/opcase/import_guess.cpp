@@ -89,6 +89,7 @@ class MapGuesser {
     find_ops(false, ops);
     if (ops.empty()) {
       std::vector<std::string> why;
+      why.reserve(missing_.size() + 1);
       for (const auto& [place, line] : missing_) why.push_back(line);
       if (callable_.first > 0) {
         why.push_back(
